@@ -1,0 +1,30 @@
+/* Named byte totals with the formula that gives them: the table that the memory plan prints. */
+#ifndef DSF_BASE_BUDGET_H
+#define DSF_BASE_BUDGET_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+
+typedef struct {
+    char name[48];
+    char formula[96]; /* in the spec's letters, with the numbers put in */
+    int64_t bytes;
+    int file_backed; /* mapped from the checkpoint: not anonymous memory */
+} dsf_budget_line;
+
+enum { DSF_BUDGET_LINES = 64 };
+
+typedef struct {
+    dsf_budget_line line[DSF_BUDGET_LINES];
+    int n;
+} dsf_budget;
+
+/* Adds a line (the last one becomes "more" when the table is full: totals stay right). */
+void dsf_budget_add(dsf_budget *b, const char *name, int64_t bytes, const char *fmt, ...) DSF_PRINTF(4, 5);
+void dsf_budget_add_file(dsf_budget *b, const char *name, int64_t bytes);
+int64_t dsf_budget_total(const dsf_budget *b, int file_backed);
+void dsf_budget_print(const dsf_budget *b, dsf_buf *out);
+void dsf_budget_json(const dsf_budget *b, dsf_buf *out);
+
+#endif

@@ -1,0 +1,11 @@
+#define _GNU_SOURCE
+#include "base/clock.h"
+
+#include <time.h>
+
+int64_t dsf_clock_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
