@@ -1,5 +1,5 @@
-/* What every subcommand of `dsf` shares: exit codes, options, output. One file a subcommand, at most
- * 300 lines: parse, call a library, print. */
+/* What every subcommand of `dsf` shares: exit codes, options, output. One file a subcommand, at
+ * most 300 lines: parse, call a library, print. */
 #ifndef DSF_TOOLS_CMD_H
 #define DSF_TOOLS_CMD_H
 
@@ -11,23 +11,24 @@
 
 enum { DSF_EXIT_GOOD = 0, DSF_EXIT_NO = 1, DSF_EXIT_USAGE = 2, DSF_EXIT_COULD_NOT = 3 };
 
-/* X(name, built, summary): the one list of subcommands. built 0: listed, answers exit 3 with words. */
-#define DSF_COMMAND_MAP(X)                                                                                             \
-    X(info, 1, "config as understood, tensor contract, bytes by part and per rank")                                    \
-    X(encode, 1, "the exact prompt of a chat, or token ids of a text")                                                 \
-    X(run, 1, "generate tokens")                                                                                       \
-    X(dump, 1, "write the tensors of a run to HDF5")                                                                   \
-    X(diff, 1, "compare two dumps in execution order: the first divergence")                                           \
-    X(graft, 1, "run every layer on golden inputs: local error beside carried error")                                  \
-    X(verify, 1, "the verification suites: a verdict with its evidence")                                               \
-    X(synth, 1, "write a synthetic checkpoint in the released format")                                                 \
-    X(plan, 1, "memory by name and formula; the steps")                                                                \
-    X(bench, 1, "measurements as ratios, with output parity checked in the same run")                                  \
-    X(doctor, 1, "what this machine has and lacks, each with the consequence")                                         \
-    X(reduce, 0, "the smallest failing case")                                                                          \
-    X(soak, 0, "long prefills with memory sampled at each phase")                                                      \
-    X(report, 0, "one self-contained page from results")                                                               \
-    X(serve, 0, "HTTP server for the validated engine")                                                                \
+/* X(name, built, summary): the one list of subcommands. built 0: listed, answers exit 3 with words.
+ */
+#define DSF_COMMAND_MAP(X)                                                                         \
+    X(info, 1, "config as understood, tensor contract, bytes by part and per rank")                \
+    X(encode, 1, "the exact prompt of a chat, or token ids of a text")                             \
+    X(run, 1, "generate tokens")                                                                   \
+    X(dump, 1, "write the tensors of a run to HDF5")                                               \
+    X(diff, 1, "compare two dumps in execution order: the first divergence")                       \
+    X(graft, 1, "run every layer on golden inputs: local error beside carried error")              \
+    X(verify, 1, "the verification suites: a verdict with its evidence")                           \
+    X(synth, 1, "write a synthetic checkpoint in the released format")                             \
+    X(plan, 1, "memory by name and formula; the steps")                                            \
+    X(bench, 1, "measurements as ratios, with output parity checked in the same run")              \
+    X(doctor, 1, "what this machine has and lacks, each with the consequence")                     \
+    X(reduce, 0, "the smallest failing case")                                                      \
+    X(soak, 0, "long prefills with memory sampled at each phase")                                  \
+    X(report, 0, "one self-contained page from results")                                           \
+    X(serve, 0, "HTTP server for the validated engine")                                            \
     X(fetch, 0, "resumable, verified download of a checkpoint")
 
 #define X(name, built, summary) int dsf_cmd_##name(int argc, char **argv);
@@ -67,7 +68,8 @@ int dsf_cmd_print(const dsf_buf *b);
 const dsf_log *dsf_cmd_log(void);
 void dsf_cmd_log_level(const char *name);
 
-/* Progress on stderr, only on a terminal: "name 12/40 30% 3.1/s 9s left". Call with done = total to end the line. */
+/* Progress on stderr, only on a terminal: "name 12/40 30% 3.1/s 9s left". Call with done = total to
+ * end the line. */
 void dsf_progress(const char *name, int64_t done, int64_t total);
 
 #endif

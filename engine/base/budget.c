@@ -46,9 +46,11 @@ int64_t dsf_budget_total(const dsf_budget *b, int file_backed)
 void dsf_budget_print(const dsf_budget *b, dsf_buf *out)
 {
     for (int i = 0; i < b->n; i++)
-        dsf_buf_fmt(out, "%-24s %18lld  %s\n", b->line[i].name, (long long)b->line[i].bytes, b->line[i].formula);
-    dsf_buf_fmt(out, "%-24s %18lld\n%-24s %18lld\n", "total anonymous", (long long)dsf_budget_total(b, 0),
-                "total file-backed", (long long)dsf_budget_total(b, 1));
+        dsf_buf_fmt(out, "%-24s %18lld  %s\n", b->line[i].name, (long long)b->line[i].bytes,
+                    b->line[i].formula);
+    dsf_buf_fmt(out, "%-24s %18lld\n%-24s %18lld\n", "total anonymous",
+                (long long)dsf_budget_total(b, 0), "total file-backed",
+                (long long)dsf_budget_total(b, 1));
 }
 
 void dsf_budget_json(const dsf_budget *b, dsf_buf *out)

@@ -21,7 +21,8 @@ typedef struct {
 } dsf_budget;
 
 /* Adds a line (the last one becomes "more" when the table is full: totals stay right). */
-void dsf_budget_add(dsf_budget *b, const char *name, int64_t bytes, const char *fmt, ...) DSF_PRINTF(4, 5);
+void dsf_budget_add(dsf_budget *b, const char *name, int64_t bytes, const char *fmt, ...)
+    DSF_PRINTF(4, 5);
 void dsf_budget_add_file(dsf_budget *b, const char *name, int64_t bytes);
 int64_t dsf_budget_total(const dsf_budget *b, int file_backed);
 void dsf_budget_print(const dsf_budget *b, dsf_buf *out);

@@ -12,7 +12,8 @@ static bool reserve(dsf_buf *b, size_t extra)
     if (b->status != DSF_OK) return false;
     size_t max = b->max ? b->max : (size_t)1 << 30;
     if (extra >= max || b->len > max - extra - 1) {
-        b->status = DSF_FAIL(DSF_ENOMEM, "buffer: %zu + %zu bytes, at most %zu", b->len, extra, max);
+        b->status =
+            DSF_FAIL(DSF_ENOMEM, "buffer: %zu + %zu bytes, at most %zu", b->len, extra, max);
         return false;
     }
     size_t need = b->len + extra + 1;
@@ -123,7 +124,10 @@ void dsf_json_add_str(dsf_buf *b, const char *key, const char *s, size_t n)
     dsf_json_quote(b, s, n);
 }
 
-void dsf_json_add_cstr(dsf_buf *b, const char *key, const char *s) { dsf_json_add_str(b, key, s, strlen(s)); }
+void dsf_json_add_cstr(dsf_buf *b, const char *key, const char *s)
+{
+    dsf_json_add_str(b, key, s, strlen(s));
+}
 
 void dsf_json_add_int(dsf_buf *b, const char *key, int64_t v)
 {

@@ -14,10 +14,10 @@ static const char *words(char *buf, size_t n)
     return strerror_r(errno, buf, n); /* the GNU form: thread-safe, returns the text */
 }
 
-#define IO_FAIL(path, doing)                                                                                           \
-    do {                                                                                                               \
-        char text[128];                                                                                                \
-        return DSF_FAIL(DSF_EIO, "%s: cannot %s: %s", (path), (doing), words(text, sizeof text));                      \
+#define IO_FAIL(path, doing)                                                                       \
+    do {                                                                                           \
+        char text[128];                                                                            \
+        return DSF_FAIL(DSF_EIO, "%s: cannot %s: %s", (path), (doing), words(text, sizeof text));  \
     } while (0)
 
 static dsf_status map_fd(dsf_file *f, int fd)
@@ -55,8 +55,8 @@ void dsf_file_close(dsf_file *f)
 dsf_status dsf_file_at(const dsf_file *f, uint64_t offset, uint64_t n, const uint8_t **out)
 {
     if (offset > f->size || n > f->size - offset)
-        return DSF_FAIL(DSF_ECORRUPT, "%s: %llu bytes at offset %llu, the file has %zu", f->path, (unsigned long long)n,
-                        (unsigned long long)offset, f->size);
+        return DSF_FAIL(DSF_ECORRUPT, "%s: %llu bytes at offset %llu, the file has %zu", f->path,
+                        (unsigned long long)n, (unsigned long long)offset, f->size);
     *out = f->data + offset;
     return DSF_OK;
 }
@@ -80,13 +80,15 @@ bool dsf_file_is_folder(const char *path)
 
 dsf_status dsf_file_make_folder(const char *path)
 {
-    if (mkdir(path, 0777) != 0 && !(errno == EEXIST && dsf_file_is_folder(path))) IO_FAIL(path, "make folder");
+    if (mkdir(path, 0777) != 0 && !(errno == EEXIST && dsf_file_is_folder(path)))
+        IO_FAIL(path, "make folder");
     return DSF_OK;
 }
 
 static dsf_status part_name(const dsf_file_out *o, char *out)
 {
-    if (snprintf(out, 4096, "%s.part", o->path) >= 4096) return DSF_FAIL(DSF_EINVAL, "path %s is too long", o->path);
+    if (snprintf(out, 4096, "%s.part", o->path) >= 4096)
+        return DSF_FAIL(DSF_EINVAL, "path %s is too long", o->path);
     return DSF_OK;
 }
 

@@ -15,11 +15,13 @@ typedef struct {
     size_t size;
 } dsf_file;
 
-/* Maps `path`. EIO with the system's words when it cannot. Close with dsf_file_close (NULL-safe, idempotent). */
+/* Maps `path`. EIO with the system's words when it cannot. Close with dsf_file_close (NULL-safe,
+ * idempotent). */
 DSF_MUST dsf_status dsf_file_open(dsf_file *f, const char *path);
 void dsf_file_close(dsf_file *f);
 /* Pointer to n bytes at offset, or ECORRUPT with path, both numbers and the file's size. */
-DSF_MUST dsf_status dsf_file_at(const dsf_file *f, uint64_t offset, uint64_t n, const uint8_t **out);
+DSF_MUST dsf_status dsf_file_at(const dsf_file *f, uint64_t offset, uint64_t n,
+                                const uint8_t **out);
 /* Joins folder and name into out[4096]; EINVAL when too long. */
 DSF_MUST dsf_status dsf_file_join(char *out, const char *folder, const char *name);
 bool dsf_file_exists(const char *path);

@@ -38,7 +38,8 @@ static dsf_status rewrite_number(pass *p)
     const char *s = p->text;
     if (s[i] == '-') i++;
     if (i >= p->n || !is_digit(s[i])) return bad(p, from, "number without digits");
-    if (s[i] == '0' && i + 1 < p->n && is_digit(s[i + 1])) return bad(p, from, "number starts with 0");
+    if (s[i] == '0' && i + 1 < p->n && is_digit(s[i + 1]))
+        return bad(p, from, "number starts with 0");
     while (i < p->n && is_digit(s[i])) i++;
     if (i < p->n && s[i] == '.') {
         if (++i >= p->n || !is_digit(s[i])) return bad(p, from, "no digit after the point");
@@ -61,7 +62,10 @@ static int hex4(const char *s)
     int v = 0;
     for (int i = 0; i < 4; i++) {
         char c = s[i];
-        int d = is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int d = is_digit(c)            ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                       : -1;
         if (d < 0) return -1;
         v = v * 16 + d;
     }
@@ -160,7 +164,8 @@ static dsf_status parse_rewritten(dsf_json_doc *d, pass *p)
         near[k++] = (unsigned char)c < 0x20 ? ' ' : c;
     }
     near[k] = 0;
-    return DSF_FAIL(DSF_ECORRUPT, "%s: not JSON near \"%s\" (about byte %zu of %zu)", p->name, near, at, p->n);
+    return DSF_FAIL(DSF_ECORRUPT, "%s: not JSON near \"%s\" (about byte %zu of %zu)", p->name, near,
+                    at, p->n);
 }
 
 dsf_status dsf_json_parse(dsf_json_doc **out, const char *name, const char *text, size_t n)
@@ -197,13 +202,15 @@ dsf_json_kind dsf_json_kind_of(const dsf_json *v)
     const cJSON *j = item(v);
     if (cJSON_IsObject(j)) return DSF_JSON_OBJECT;
     if (cJSON_IsArray(j)) return DSF_JSON_ARRAY;
-    if (cJSON_IsString(j)) return j->valuestring[0] == NUMBER_MARK ? DSF_JSON_NUMBER : DSF_JSON_STRING;
+    if (cJSON_IsString(j))
+        return j->valuestring[0] == NUMBER_MARK ? DSF_JSON_NUMBER : DSF_JSON_STRING;
     return cJSON_IsBool(j) ? DSF_JSON_BOOL : DSF_JSON_NULL;
 }
 
 const char *dsf_json_kind_name(dsf_json_kind k)
 {
-    static const char *const name[] = {"null", "a boolean", "a number", "a string", "an array", "an object"};
+    static const char *const name[] = {"null",     "a boolean", "a number",
+                                       "a string", "an array",  "an object"};
     return name[k];
 }
 
@@ -230,7 +237,9 @@ const char *dsf_json_duplicate(const dsf_json *obj)
 const char *dsf_json_text(const dsf_json *v, size_t *n)
 {
     dsf_json_kind k = dsf_json_kind_of(v);
-    const char *s = k == DSF_JSON_STRING ? item(v)->valuestring : k == DSF_JSON_NUMBER ? item(v)->valuestring + 1 : "";
+    const char *s = k == DSF_JSON_STRING   ? item(v)->valuestring
+                    : k == DSF_JSON_NUMBER ? item(v)->valuestring + 1
+                                           : "";
     if (n) *n = strlen(s);
     return s;
 }
@@ -266,7 +275,8 @@ dsf_status dsf_json_int(const dsf_json *v, int64_t *out)
 dsf_status dsf_json_double(const dsf_json *v, double *out)
 {
     const char *s = dsf_json_text(v, NULL);
-    if (dsf_json_kind_of(v) != DSF_JSON_NUMBER) return DSF_FAIL(DSF_EINVAL, "%s: not a number", dsf_json_key(v));
+    if (dsf_json_kind_of(v) != DSF_JSON_NUMBER)
+        return DSF_FAIL(DSF_EINVAL, "%s: not a number", dsf_json_key(v));
     double d = strtod(s, NULL);
     if (!isfinite(d)) return DSF_FAIL(DSF_EINVAL, "%s: %s is not finite", dsf_json_key(v), s);
     *out = d;

@@ -24,7 +24,8 @@ typedef enum {
 
 /* Parses n bytes of UTF-8. `name` (a path, say) opens every message, with the byte offset.
  * ECORRUPT: not UTF-8, not JSON, trailing text, deeper than 512. Lone surrogates become U+FFFD. */
-DSF_MUST dsf_status dsf_json_parse(dsf_json_doc **out, const char *name, const char *text, size_t n);
+DSF_MUST dsf_status dsf_json_parse(dsf_json_doc **out, const char *name, const char *text,
+                                   size_t n);
 void dsf_json_free(dsf_json_doc *doc); /* NULL is fine */
 const dsf_json *dsf_json_root(const dsf_json_doc *doc);
 

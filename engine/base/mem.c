@@ -21,7 +21,8 @@ static int refused(void)
 
 dsf_status dsf_mem_mul(size_t a, size_t b, size_t *out)
 {
-    if (__builtin_mul_overflow(a, b, out)) return DSF_FAIL(DSF_ENOMEM, "%zu x %zu bytes overflow a size", a, b);
+    if (__builtin_mul_overflow(a, b, out))
+        return DSF_FAIL(DSF_ENOMEM, "%zu x %zu bytes overflow a size", a, b);
     return DSF_OK;
 }
 
@@ -53,7 +54,8 @@ dsf_status dsf_mem_map(void **out, size_t bytes)
     *out = NULL;
     if (bytes == 0) return DSF_OK;
     void *p = refused() ? MAP_FAILED
-                        : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                        : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return DSF_FAIL(DSF_ENOMEM, "anonymous map of %zu bytes refused", bytes);
     (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice: fewer TLB misses where the kernel agrees */
     *out = p;

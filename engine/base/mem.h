@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-/* count * size bytes, zeroed, in *out. ENOMEM when it overflows or is refused. count 0 gives NULL. */
+/* count * size bytes, zeroed, in *out. ENOMEM when it overflows or is refused. count 0 gives NULL.
+ */
 DSF_MUST dsf_status dsf_mem_new(void *out, size_t count, size_t size);
 /* Resizes *block to count * size bytes; new bytes are not set. On failure *block is untouched. */
 DSF_MUST dsf_status dsf_mem_grow(void *block, size_t count, size_t size);

@@ -1,5 +1,6 @@
 /* The number formats of the model, one value at a time: the definition that every kernel is held to
- * (architecture.md 3.1-3.3, appendix B). bf16 as uint16_t, fp8 e4m3 and ue8m0 as bytes, e2m1 as a nibble. */
+ * (architecture.md 3.1-3.3, appendix B). bf16 as uint16_t, fp8 e4m3 and ue8m0 as bytes, e2m1 as a
+ * nibble. */
 #ifndef DSF_BASE_NUM_H
 #define DSF_BASE_NUM_H
 
@@ -31,8 +32,8 @@ static inline uint16_t dsf_f32_to_bf16(float x)
     return (uint16_t)((u + 0x7FFFu + ((u >> 16) & 1)) >> 16);
 }
 
-/* One rounding from double: through f32 by round-to-odd, which keeps the double's sticky bits, so that
- * the second rounding is the only one that counts. */
+/* One rounding from double: through f32 by round-to-odd, which keeps the double's sticky bits, so
+ * that the second rounding is the only one that counts. */
 static inline uint16_t dsf_f64_to_bf16(double x)
 {
     float f = (float)x;
@@ -48,7 +49,8 @@ static inline uint16_t dsf_f64_to_bf16(double x)
 /* 2^k for -149 <= k <= 127; no flush to zero below the normal range. */
 static inline float dsf_pow2(int k)
 {
-    return k >= -126 ? dsf_f32_from_bits((uint32_t)(k + 127) << 23) : dsf_f32_from_bits(1u << (k + 149));
+    return k >= -126 ? dsf_f32_from_bits((uint32_t)(k + 127) << 23)
+                     : dsf_f32_from_bits(1u << (k + 149));
 }
 
 /* ue8m0 byte u -> 2^(u-127). 255 is NaN. */
@@ -63,7 +65,8 @@ static inline float dsf_e4m3_to_f32(uint8_t c)
     return c & 0x80 ? -v : v;
 }
 
-/* Round to nearest even on the e4m3 grid, saturating at 448; NaN -> 0x7F. Keeps the sign of zero. */
+/* Round to nearest even on the e4m3 grid, saturating at 448; NaN -> 0x7F. Keeps the sign of zero.
+ */
 static inline uint8_t dsf_f32_to_e4m3(float x)
 {
     uint32_t u = dsf_f32_bits(x);
@@ -90,7 +93,8 @@ static inline float dsf_e2m1_to_f32(unsigned nibble)
     return table[nibble & 15];
 }
 
-/* RNE on the e2m1 grid, saturating at 6. Ties go to the even code: .25 down, .75 up, 1.25 down, ... */
+/* RNE on the e2m1 grid, saturating at 6. Ties go to the even code: .25 down, .75 up, 1.25 down, ...
+ */
 static inline unsigned dsf_f32_to_e2m1(float x)
 {
     float a = fabsf(x);

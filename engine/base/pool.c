@@ -88,7 +88,8 @@ static dsf_status start_worker(dsf_pool *p, int worker)
 dsf_status dsf_pool_open(dsf_pool **out, int threads)
 {
     if (threads < 1 || threads > THREADS_MAX)
-        return DSF_FAIL(DSF_EINVAL, "%d threads asked, 1 to %d possible", threads, (int)THREADS_MAX);
+        return DSF_FAIL(DSF_EINVAL, "%d threads asked, 1 to %d possible", threads,
+                        (int)THREADS_MAX);
     dsf_pool *p = NULL;
     DSF_TRY(dsf_mem_new(&p, 1, sizeof *p));
     p->threads = threads;

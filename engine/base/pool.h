@@ -1,5 +1,5 @@
-/* A fixed pool of worker threads. Work is split by item, never by thread count, so that more threads
- * change the time only. */
+/* A fixed pool of worker threads. Work is split by item, never by thread count, so that more
+ * threads change the time only. */
 #ifndef DSF_BASE_POOL_H
 #define DSF_BASE_POOL_H
 
@@ -19,7 +19,8 @@ typedef void dsf_pool_fn(void *arg, int64_t item, int worker);
 DSF_MUST dsf_status dsf_pool_open(dsf_pool **out, int threads);
 void dsf_pool_close(dsf_pool *p);        /* NULL is fine */
 int dsf_pool_threads(const dsf_pool *p); /* 1 for NULL */
-/* Runs fn for every item and returns when all are done. One caller at a time. NULL pool: in this thread. */
+/* Runs fn for every item and returns when all are done. One caller at a time. NULL pool: in this
+ * thread. */
 void dsf_pool_run(dsf_pool *p, int64_t n, dsf_pool_fn *fn, void *arg);
 /* Processors that this process may use. */
 int dsf_pool_processors(void);

@@ -31,7 +31,8 @@ dsf_status dsf_error_raise(dsf_status st, const char *where, const char *fmt, ..
     va_start(ap, fmt);
     (void)vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    (void)snprintf(record, sizeof record, "%s: %s: %s", base_name(where), dsf_status_text(st), message);
+    (void)snprintf(record, sizeof record, "%s: %s: %s", base_name(where), dsf_status_text(st),
+                   message);
     return st;
 }
 

@@ -1,4 +1,5 @@
-/* Status codes, and this thread's error record: what went wrong, with the numbers, and its way up. */
+/* Status codes, and this thread's error record: what went wrong, with the numbers, and its way up.
+ */
 #ifndef DSF_BASE_STATUS_H
 #define DSF_BASE_STATUS_H
 
@@ -8,14 +9,14 @@
 extern "C" {
 #endif
 
-#define DSF_STATUS_MAP(X)                                                                                              \
-    X(OK, "success")                                                                                                   \
-    X(EINVAL, "argument outside the contract")                                                                         \
-    X(ENOMEM, "memory budget exceeded")                                                                                \
-    X(ECORRUPT, "malformed input")                                                                                     \
-    X(EIO, "file could not be read or written")                                                                        \
-    X(ENOTSUP, "not supported by this build or device")                                                                \
-    X(EDEVICE, "accelerator or interconnect failed")                                                                   \
+#define DSF_STATUS_MAP(X)                                                                          \
+    X(OK, "success")                                                                               \
+    X(EINVAL, "argument outside the contract")                                                     \
+    X(ENOMEM, "memory budget exceeded")                                                            \
+    X(ECORRUPT, "malformed input")                                                                 \
+    X(EIO, "file could not be read or written")                                                    \
+    X(ENOTSUP, "not supported by this build or device")                                            \
+    X(EDEVICE, "accelerator or interconnect failed")                                               \
     X(ECANCELED, "stopped on request")
 
 typedef enum {
@@ -41,19 +42,19 @@ const char *dsf_error_message(void);
 #define DSF_HERE    __FILE__ ":" DSF_STR(__LINE__)
 
 #define DSF_FAIL(st, ...) dsf_error_raise((st), DSF_HERE, __VA_ARGS__)
-#define DSF_TRY(call)                                                                                                  \
-    do {                                                                                                               \
-        dsf_status try_st = (call);                                                                                    \
-        if (try_st != DSF_OK) return dsf_error_pass(try_st, DSF_HERE);                                                 \
+#define DSF_TRY(call)                                                                              \
+    do {                                                                                           \
+        dsf_status try_st = (call);                                                                \
+        if (try_st != DSF_OK) return dsf_error_pass(try_st, DSF_HERE);                             \
     } while (0)
 /* The same where things must be undone: leaves by the label `out` with `st` set. */
-#define DSF_TRY_OUT(call)                                                                                              \
-    do {                                                                                                               \
-        st = (call);                                                                                                   \
-        if (st != DSF_OK) {                                                                                            \
-            (void)dsf_error_pass(st, DSF_HERE);                                                                        \
-            goto out;                                                                                                  \
-        }                                                                                                              \
+#define DSF_TRY_OUT(call)                                                                          \
+    do {                                                                                           \
+        st = (call);                                                                               \
+        if (st != DSF_OK) {                                                                        \
+            (void)dsf_error_pass(st, DSF_HERE);                                                    \
+            goto out;                                                                              \
+        }                                                                                          \
     } while (0)
 
 #ifdef __cplusplus

@@ -17,7 +17,10 @@ int64_t dsf_tensor_rows(const dsf_tensor *t)
     return n;
 }
 
-int64_t dsf_tensor_count(const dsf_tensor *t) { return t->rank ? dsf_tensor_rows(t) * t->dim[t->rank - 1] : 0; }
+int64_t dsf_tensor_count(const dsf_tensor *t)
+{
+    return t->rank ? dsf_tensor_rows(t) * t->dim[t->rank - 1] : 0;
+}
 
 int64_t dsf_tensor_bytes(const dsf_tensor *t)
 {

@@ -1,11 +1,11 @@
-/* A typed view of someone else's memory, and the element types. Contiguous, outermost dimension first.
+/* A typed view of someone else's memory, and the element types. Contiguous, outermost dimension
+ * first.
  *
- * Besides plain elements there are row records: the last dimension d is stored as its codes followed
- * by its scales, which is the packed form of architecture.md 13 and of activations:
- *   Q8  d e4m3 codes,   then d/32 ue8m0 scales (33/32 d bytes)   window KV 512 -> 528
- *   Q4X d e2m1 nibbles, then d/32 ue8m0 scales                    index keys 128 -> 68
- *   Q4N d e2m1 nibbles, then d/16 e4m3 scales                     main KV 512 -> 288
- * Nibbles: low one first (even channel). */
+ * Besides plain elements there are row records: the last dimension d is stored as its codes
+ * followed by its scales, which is the packed form of architecture.md 13 and of activations: Q8  d
+ * e4m3 codes,   then d/32 ue8m0 scales (33/32 d bytes)   window KV 512 -> 528 Q4X d e2m1 nibbles,
+ * then d/32 ue8m0 scales                    index keys 128 -> 68 Q4N d e2m1 nibbles, then d/16 e4m3
+ * scales                     main KV 512 -> 288 Nibbles: low one first (even channel). */
 #ifndef DSF_BASE_TENSOR_H
 #define DSF_BASE_TENSOR_H
 
@@ -16,9 +16,10 @@
 extern "C" {
 #endif
 
-#define DSF_DTYPE_MAP(X)                                                                                               \
-    X(F32, "f32")                                                                                                      \
-    X(BF16, "bf16") X(I32, "i32") X(I64, "i64") X(U8, "u8") X(E4M3, "e4m3") X(E8M0, "e8m0") X(E2M1X2, "e2m1x2")        \
+#define DSF_DTYPE_MAP(X)                                                                           \
+    X(F32, "f32")                                                                                  \
+    X(BF16, "bf16")                                                                                \
+    X(I32, "i32") X(I64, "i64") X(U8, "u8") X(E4M3, "e4m3") X(E8M0, "e8m0") X(E2M1X2, "e2m1x2")    \
         X(Q8, "q8") X(Q4X, "q4x") X(Q4N, "q4n")
 
 typedef enum {
@@ -34,7 +35,8 @@ typedef struct {
     void *data;
     dsf_dtype dtype;
     int rank;
-    int64_t dim[DSF_MAX_RANK]; /* elements; E2M1X2 counts bytes (two values each), as checkpoints do */
+    int64_t
+        dim[DSF_MAX_RANK]; /* elements; E2M1X2 counts bytes (two values each), as checkpoints do */
 } dsf_tensor;
 
 const char *dsf_dtype_name(dsf_dtype t);

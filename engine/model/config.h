@@ -35,7 +35,8 @@ typedef struct {
     int64_t vocab_size;
     int dim, moe_inter_dim, n_layers, n_mtp_layers, n_heads;
     int head_dim, rope_head_dim, q_lora_rank, o_lora_rank, o_groups;
-    double swiglu_limit, norm_eps, rope_theta, compress_rope_theta, rope_factor, beta_fast, beta_slow, route_scale;
+    double swiglu_limit, norm_eps, rope_theta, compress_rope_theta, rope_factor, beta_fast,
+        beta_slow, route_scale;
     int64_t original_seq_len, max_seq_len;
     int n_routed_experts, n_activated_experts, n_shared_experts;
     bool norm_topk_prob;
@@ -44,12 +45,15 @@ typedef struct {
     int n_kv_source, kv_source[DSF_MAX_LAYERS];
     int n_index_source, index_source[DSF_MAX_LAYERS];
     int index_n_heads, index_head_dim, index_topk;
-    int candidate_source_layer, candidate_topk_blocks, candidate_block_size; /* source -1: no pool */
+    int candidate_source_layer, candidate_topk_blocks,
+        candidate_block_size; /* source -1: no pool */
     int hc_sinkhorn_iters;
     double hc_eps;
     int n_engram;
-    dsf_engram_constants engram[DSF_MAX_ENGRAMS]; /* layer ascending; constants recomputed and checked (8.2) */
-    int engram_max_ngram_size, engram_n_heads, engram_head_dim, engram_pad_id, engram_compressed_vocab_size;
+    dsf_engram_constants
+        engram[DSF_MAX_ENGRAMS]; /* layer ascending; constants recomputed and checked (8.2) */
+    int engram_max_ngram_size, engram_n_heads, engram_head_dim, engram_pad_id,
+        engram_compressed_vocab_size;
     int64_t engram_vocab_size;
     int dspark_block_size, dspark_noise_token_id, dspark_markov_rank, dspark_n_routed_experts,
         dspark_n_activated_experts;
@@ -65,12 +69,13 @@ typedef struct {
     int n;
 } dsf_config_accept;
 
-/* Parses the n bytes of a config.json called `name` in messages. ECORRUPT lists every fault found, one
- * a line: key, what was found, what is allowed. *c is written only on success. */
+/* Parses the n bytes of a config.json called `name` in messages. ECORRUPT lists every fault found,
+ * one a line: key, what was found, what is allowed. *c is written only on success. */
 DSF_MUST dsf_status dsf_config_parse(dsf_config *c, const char *name, const char *text, size_t n,
                                      const dsf_config_accept *accept);
 /* Reads and parses a file. */
-DSF_MUST dsf_status dsf_config_load(dsf_config *c, const char *path, const dsf_config_accept *accept);
+DSF_MUST dsf_status dsf_config_load(dsf_config *c, const char *path,
+                                    const dsf_config_accept *accept);
 /* The config as understood, one "name value" line each (stable order), or as JSON. */
 void dsf_config_print(const dsf_config *c, dsf_buf *out);
 void dsf_config_json(const dsf_config *c, dsf_buf *out);
