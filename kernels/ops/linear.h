@@ -1,0 +1,34 @@
+/* Matrix products y = x W^T (architecture.md 3.4). K order: any fixed one that does not depend on
+ * n. */
+#ifndef DSF_OPS_LINEAR_H
+#define DSF_OPS_LINEAR_H
+
+#include "op.h"
+
+/* G8: e4m3 weights in 32x32 blocks with ue8m0 scales; y = bf16(sum over k of x w). */
+typedef struct {
+    dsf_tensor out; /* [n, o] bf16 */
+    dsf_tensor x;   /* [n, k] Q8 */
+    dsf_tensor w;   /* [o, k] e4m3 */
+    dsf_tensor s;   /* [ceil(o/32), k/32] e8m0 */
+} dsf_linear_g8_args;
+
+/* GB: bf16 weights, bf16 result; linear_gf: f32 result. */
+typedef struct {
+    dsf_tensor out; /* [n, o] bf16 (linear_gb) | f32 (linear_gf) */
+    dsf_tensor x;   /* [n, k] bf16 */
+    dsf_tensor w;   /* [o, k] bf16 */
+} dsf_linear_args;
+
+/* wo_a (5.5): group g of x times its own block of fp8 weights, expanded to bf16 (exact); x is not
+ * quantised. */
+typedef struct {
+    dsf_tensor out; /* [n, g, o] bf16 */
+    dsf_tensor x;   /* [n, g, k] bf16 */
+    dsf_tensor w;   /* [g, o, k] e4m3, o % 32 == 0 */
+    dsf_tensor s;   /* [g, o/32, k/32] e8m0 */
+} dsf_linear_group_args;
+
+extern const dsf_op dsf_op_linear_g8, dsf_op_linear_gb, dsf_op_linear_gf, dsf_op_linear_group;
+
+#endif
