@@ -8,8 +8,10 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-enum { HEADER_MAX = 100000000, /* the format's own limit */
-       NAME_MAX_BYTES = 512 };
+enum {
+    HEADER_MAX = 100000000, /* the format's own limit */
+    NAME_MAX_BYTES = 512
+};
 
 static const struct {
     const char *text;
@@ -173,8 +175,9 @@ static dsf_status check_cover(const header *h)
     for (int64_t i = 0; i < s->n; i++) {
         const dsf_shard_entry *e = &s->entry[i];
         if (e->offset < at)
-            return DSF_FAIL(DSF_ECORRUPT, "%s: %s overlaps %s: it begins at %llu, that ends at %llu",
-                            h->path, e->name, s->entry[i - 1].name, (unsigned long long)e->offset,
+            return DSF_FAIL(DSF_ECORRUPT,
+                            "%s: %s overlaps %s: it begins at %llu, that ends at %llu", h->path,
+                            e->name, s->entry[i - 1].name, (unsigned long long)e->offset,
                             (unsigned long long)at);
         if (e->offset > at)
             return DSF_FAIL(DSF_ECORRUPT, "%s: %llu unclaimed bytes at %llu, before %s", h->path,
@@ -182,8 +185,9 @@ static dsf_status check_cover(const header *h)
         at += e->bytes;
     }
     if (at != s->file.size)
-        return DSF_FAIL(DSF_ECORRUPT, "%s: %llu unclaimed bytes after the last tensor: data end at "
-                                      "%llu, the file at %zu",
+        return DSF_FAIL(DSF_ECORRUPT,
+                        "%s: %llu unclaimed bytes after the last tensor: data end at "
+                        "%llu, the file at %zu",
                         h->path, (unsigned long long)(s->file.size - at), (unsigned long long)at,
                         s->file.size);
     return DSF_OK;
