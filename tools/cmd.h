@@ -60,6 +60,9 @@ typedef struct {
  * else the exit code. */
 int dsf_opt_parse(const opt_spec *spec, int argc, char **argv);
 
+/* The name of n that is nearest in spelling, or NULL when none is near. */
+const char *dsf_cmd_nearest(const char *word, const char *const *names, int n);
+
 /* Exit code for a status, after printing the error record to stderr. */
 int dsf_cmd_fail(const char *command, dsf_status st);
 /* Writes b to stdout; exit code 0 or 3. */

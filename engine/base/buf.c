@@ -57,9 +57,8 @@ void dsf_buf_free(dsf_buf *b)
 
 dsf_status dsf_buf_status(const dsf_buf *b) { return b->status; }
 
-void dsf_json_quote(dsf_buf *b, const char *s, size_t n)
+void dsf_json_escape(dsf_buf *b, const char *s, size_t n)
 {
-    dsf_buf_char(b, '"');
     size_t from = 0;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
@@ -93,6 +92,12 @@ void dsf_json_quote(dsf_buf *b, const char *s, size_t n)
         }
     }
     dsf_buf_add(b, s + from, n - from);
+}
+
+void dsf_json_quote(dsf_buf *b, const char *s, size_t n)
+{
+    dsf_buf_char(b, '"');
+    dsf_json_escape(b, s, n);
     dsf_buf_char(b, '"');
 }
 

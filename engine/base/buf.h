@@ -37,5 +37,7 @@ void dsf_json_add_bool(dsf_buf *b, const char *key, bool v);
 void dsf_json_add_raw(dsf_buf *b, const char *key, const char *json);
 /* Only the quoted, escaped string: control characters escaped, everything else as it is. */
 void dsf_json_quote(dsf_buf *b, const char *s, size_t n);
+/* The same without the quotes, for strings written in pieces. */
+void dsf_json_escape(dsf_buf *b, const char *s, size_t n);
 
 #endif

@@ -50,6 +50,9 @@ static dsf_status rewrite_number(pass *p)
         if (i >= p->n || !is_digit(s[i])) return bad(p, from, "no digit in the exponent");
         while (i < p->n && is_digit(s[i])) i++;
     }
+    size_t after = i; /* as a string below, a number would pass for a key */
+    while (after < p->n && strchr(" \t\r\n", s[after])) after++;
+    if (after < p->n && s[after] == ':') return bad(p, from, "a key must be a string");
     dsf_buf_str(&p->out, "\"\x01");
     dsf_buf_add(&p->out, s + from, i - from);
     dsf_buf_char(&p->out, '"');
@@ -244,10 +247,10 @@ const char *dsf_json_text(const dsf_json *v, size_t *n)
     return s;
 }
 
-void dsf_json_add_text(dsf_buf *b, const dsf_json *v)
+static void add_marked(dsf_buf *b, const char *s)
 {
-    size_t n;
-    const char *s = dsf_json_text(v, &n), *hit;
+    size_t n = strlen(s);
+    const char *hit;
     while ((hit = memchr(s, 0xC0, n)) != NULL) {
         dsf_buf_add(b, s, (size_t)(hit - s));
         dsf_buf_char(b, (char)(hit[1] & 0x3F));
@@ -256,6 +259,9 @@ void dsf_json_add_text(dsf_buf *b, const dsf_json *v)
     }
     dsf_buf_add(b, s, n);
 }
+
+void dsf_json_add_text(dsf_buf *b, const dsf_json *v) { add_marked(b, dsf_json_text(v, NULL)); }
+void dsf_json_add_key(dsf_buf *b, const dsf_json *v) { add_marked(b, dsf_json_key(v)); }
 
 bool dsf_json_true(const dsf_json *v) { return cJSON_IsTrue(item(v)); }
 

@@ -47,6 +47,8 @@ const char *dsf_json_duplicate(const dsf_json *obj);
 const char *dsf_json_text(const dsf_json *v, size_t *n);
 /* Appends the exact text of a string, whatever characters it holds. */
 void dsf_json_add_text(dsf_buf *b, const dsf_json *v);
+/* The same for the key of an object's member. */
+void dsf_json_add_key(dsf_buf *b, const dsf_json *v);
 bool dsf_json_true(const dsf_json *v);
 /* Exact: EINVAL unless the literal is an integer (no fraction, no exponent) that fits. */
 DSF_MUST dsf_status dsf_json_int(const dsf_json *v, int64_t *out);

@@ -15,7 +15,6 @@ enum { SHARDS_MAX = 4096, COPIES_MAX = 256 << 20 };
 /* One line of the index's weight_map. */
 typedef struct {
     const char *name, *file;
-    int shard;
 } claim;
 
 struct dsf_ckpt {
@@ -139,7 +138,7 @@ static dsf_status open_indexed(dsf_ckpt *c, const dsf_file *f)
     dsf_json_doc *doc = NULL;
     claim *claims = NULL;
     dsf_faults faults = {.n = 0};
-    size_t n;
+    size_t n = 0;
     dsf_status st;
     DSF_TRY(dsf_json_parse(&doc, f->path, (const char *)f->data, f->size));
     const dsf_json *root = dsf_json_root(doc);

@@ -128,7 +128,7 @@ static dsf_status check_name(const header *h, const char *name)
 static dsf_status parse_entry(header *h, const dsf_json *v, dsf_shard_entry *e)
 {
     const char *name = dsf_json_key(v);
-    uint64_t bytes;
+    uint64_t bytes = 0;
     DSF_TRY(check_name(h, name));
     DSF_TRY(check_members(h, name, v));
     DSF_TRY(parse_dtype(h, name, dsf_json_get(v, "dtype"), e));

@@ -79,6 +79,8 @@ DSF_MUST dsf_status dsf_config_load(dsf_config *c, const char *path,
 /* The config as understood, one "name value" line each (stable order), or as JSON. */
 void dsf_config_print(const dsf_config *c, dsf_buf *out);
 void dsf_config_json(const dsf_config *c, dsf_buf *out);
+/* A config.json in the released form that parses to *c. */
+void dsf_config_write(const dsf_config *c, dsf_buf *out);
 
 /* Roles (architecture.md 2.1). Layers >= n_layers are the draft stages: window only. */
 static inline int dsf_config_last_at(const int *list, int n, int layer)

@@ -60,7 +60,7 @@ typedef enum {
     X(FFN_EXPERT_WEIGHTS, "ffn/expert_weights", LAYER, TOKEN, F32)                                 \
     X(FFN_Y, "ffn/y", LAYER, TOKEN, BF16)                                                          \
     X(OUT, "out", LAYER, TOKEN, BF16)                                                              \
-    X(FINAL_H, "final/h", GLOBAL, LOGITS, BF16)                                                    \
+    X(FINAL_H, "final/h", GLOBAL, TOKEN, BF16)                                                     \
     X(FINAL_NORM, "final/norm", GLOBAL, LOGITS, BF16)                                              \
     X(LOGITS, "logits", GLOBAL, LOGITS, F32)                                                       \
     X(DSPARK_TAP, "dspark/tap", GLOBAL, TOKEN, BF16)                                               \

@@ -88,7 +88,7 @@ def latents(ar, u, w, prefix, ratio, cfg):
         pooled = ar.gb(u, w(prefix + "wkv.weight"))
     else:
         groups = len(u) // ratio
-        v, g = (ar.gf(u[:groups * ratio], w(prefix + name)).reshape(groups, ratio, -1)
+        v, g = (ar.gf(u[:groups * ratio], w(prefix + name)).reshape(groups, ratio, cfg.head_dim)
                 for name in ("wkv.weight", "wgate.weight"))
         share = np.exp(g - g.max(axis=1, keepdims=True))
         pooled = bf16((share / share.sum(axis=1, keepdims=True) * v).sum(axis=1))

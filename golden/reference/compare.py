@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dump import LAYER_TAPS, OTHER_TAPS, Golden, source_dtype, split_path
+from dump import LAYER_TAPS, OTHER_TAPS, source_dtype, split_path
 
 FIELDS = ("rel_l2_max", "row_median_max", "row_max", "max_abs", "changed_fraction_max")
 MARGINS = ("attn/topk_margin", "attn/pool_margin", "ffn/expert_margin", "logit_margin")
@@ -25,8 +25,7 @@ def row_errors(a, b):
     """Differences of one tap by row: (norm of the difference, norm of the reference), inf aware."""
     both_inf = np.isneginf(a) & np.isneginf(b)
     a, b = np.where(both_inf, 0, a).astype(np.float64), np.where(both_inf, 0, b).astype(np.float64)
-    flat = (len(a), -1) if a.size else (len(a), 0)
-    return np.linalg.norm((a - b).reshape(flat), axis=1), np.linalg.norm(a.reshape(flat), axis=1)
+    return (np.linalg.norm(v.reshape(len(a), -1), axis=1) for v in (a - b, a))
 
 
 def value_stats(a, b):
@@ -58,9 +57,9 @@ def changed_rows(path, a, b, cfg, labels):
     return int(np.sum((a != b).reshape(len(a), -1).any(axis=1)))
 
 
-def join(golden, path, taps, positions):
+def join(golden, path, own_rows, positions):
     """(golden rows, own rows, labels): joined by label where the two hold different rows."""
-    a, b = golden.raw(path), np.asarray(taps[path])
+    a, b = golden.raw(path), np.asarray(own_rows)
     labels = golden.labels(path)
     if len(a) == len(b):
         return a, b, labels
@@ -99,8 +98,8 @@ class Report:
         return lines
 
     def table(self):
-        head = f"{'tap':24}{'n':>4}{'rel L2':>11}{'row median':>12}{'row max':>11}{'max abs':>11}{'changed':>18}"
-        lines = [head]
+        lines = [f"{'tap':24}{'n':>4}{'rel L2':>11}{'row median':>12}{'row max':>11}{'max abs':>11}"
+                 f"{'changed':>18}"]
         for name in sorted(self.taps, key=execution_order):
             t = self.taps[name]
             changed = f"{t['changed']} / {t['elements']}"
@@ -114,19 +113,36 @@ class Report:
         return sum(t["compared"] for t in self.taps.values()) + len(self.flips)
 
 
-def compare(golden, taps, cfg, positions, skip=()):
-    """Every tap that both sides hold. `logits` joins `logits_oneshot` where the file has that."""
+def add_tap(report, path, a, b, labels, cfg):
+    """One tap of the reference (a) and of the other side (b), by its kind."""
+    if not len(a):
+        return
+    if source_dtype(path) in ("int", "bool"):
+        report.add_choice(family(path), changed_rows(path, a, b, cfg, labels), len(a))
+    elif a.size:
+        report.add_values(family(path), value_stats(a, b))
+
+
+def compared_path(path):
+    return not path.endswith("_positions") and family(path).removeprefix("dspark/") not in MARGINS
+
+
+def compare(golden, taps, cfg, positions):
+    """Every tap that dump and run both hold; `logits` joins `logits_oneshot` where the file has that."""
     report = Report()
     for path in golden.paths():
         own = "logits" if path == "logits_oneshot" else path
-        if own not in taps or own in skip or family(own) in MARGINS:
+        if own not in taps or not compared_path(own) or path == "logits" and "logits_oneshot" in golden:
             continue
-        if path == "logits" and "logits_oneshot" in golden:
-            continue
-        a, b, labels = join(golden, path, {path: taps[own]}, positions)
-        name = family(own)
-        if source_dtype(own) in ("int", "bool"):
-            report.add_choice(name, changed_rows(path, a, b, cfg, labels), len(a))
-        elif a.size:
-            report.add_values(name, value_stats(a, b))
+        a, b, labels = join(golden, path, taps[own], positions)
+        add_tap(report, own, a, b, labels, cfg)
+    return report
+
+
+def compare_taps(first, second, cfg):
+    """Two runs of the same prompt."""
+    report = Report()
+    for path, value in first.items():
+        if compared_path(path):
+            add_tap(report, path, np.asarray(value), np.asarray(second[path]), np.arange(len(value)), cfg)
     return report

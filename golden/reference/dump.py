@@ -9,6 +9,8 @@ import re
 import h5py
 import numpy as np
 
+from model import Inputs
+
 SCHEMA = "dsv41-dump-1"
 PRODUCER = "golden/reference (NumPy, written from architecture.md)"
 
@@ -33,6 +35,7 @@ OTHER_TAPS = {
     "dspark/confidence": "f32", "draft_all/anchor_ids": "int", "draft_all/draft_ids": "int",
     "draft_all/confidence": "f32", "draft_all/draft_logits": "f32",
 }
+TOKEN_ROW_TAPS = ("embed", "final/h", "final/norm", "dspark/tap", "dspark/main", "dspark/ctx_kv")
 ENTRY_TAPS = ("attn/latent", "attn/kv_main", "attn/index_k")
 # What `--taps small` keeps per layer: streams, selections with their margins, hash rows and gates.
 SMALL_TAPS = ("in", "premix", "out", "engram/rows", "engram/gate", "attn/pool", "attn/pool_margin",
@@ -58,8 +61,7 @@ def rows_label(path, cfg):
     prefix, name = split_path(path)
     if name in ENTRY_TAPS:
         return f"/entries_r{cfg.ratios[int(prefix[7:9])]}"
-    if prefix.startswith("layers") or name in ("embed", "final/h", "final/norm", "dspark/tap", "dspark/main",
-                                               "dspark/ctx_kv"):
+    if prefix.startswith("layers") or name in TOKEN_ROW_TAPS:
         return "/positions"
     for start, label in (("logit", "/logit_positions"), ("dspark/ring_kv", "/dspark/ring_positions"),
                          ("draft_all/draft_logits", "/draft_all/logit_anchor_positions"),
@@ -124,12 +126,12 @@ def write_inputs(out, m, inputs):
             out.labels("token_types", inputs.token_types)
 
 
-def write(path, m, inputs, taps, anchor, small, notes, digests):
-    """Everything that `taps` holds. `digests` = (checkpoint digest, reference digest)."""
+def write(path, m, inputs, taps, anchor, small, notes):
+    """Everything that `taps` holds. There is no plan here, so its digest is the word "none"."""
     attributes = {"schema": SCHEMA, "producer": PRODUCER, "model": m.cfg.name,
                   "config_json": ascii_json(m.cfg.text), "notes": notes, "mode": "exact",
-                  "backend": "numpy-reference", "variants": m.ar.name, "checkpoint_digest": digests[0],
-                  "plan_digest": digests[1], "prompt_length": len(inputs)}
+                  "backend": "numpy-reference", "variants": m.ar.name,
+                  "checkpoint_digest": m.ckpt.digest(), "plan_digest": "none", "prompt_length": len(inputs)}
     with Writer(path, attributes) as out:
         write_inputs(out, m, inputs)
         out.labels("logit_positions", np.arange(len(inputs) - len(taps["logits"]), len(inputs)))
@@ -249,7 +251,6 @@ class Golden:
 
     def inputs(self):
         """Ids, and for image prompts mask, types and embedded rows (section 2)."""
-        from model import Inputs
         mask = self.raw("image_mask") if "image_mask" in self.file else None
         embed = None
         if mask is not None and "embed" in self.file and len(self.file["embed"]) == self.length:

@@ -65,7 +65,7 @@ def quantise_pow2(x, group, floor, inverse, grid):
 
     Division by a power of two is exact, so its precision does not matter.
     """
-    groups = np.asarray(x, np.float64).reshape(*x.shape[:-1], -1, group)
+    groups = np.asarray(x, np.float64).reshape(*x.shape[:-1], x.shape[-1] // group, group)
     k = pow2ceil_exponent(group_amax(groups, floor), inverse)
     return grid(np.ldexp(groups, -k)), k
 
@@ -82,7 +82,7 @@ def q4x_codes(x):
 
 def q4n_codes(x):
     """Section 3.3, main KV: e2m1 values and e4m3 scales, groups of 16, true float32 divisions."""
-    groups = np.asarray(x, np.float32).reshape(*x.shape[:-1], -1, 16)
+    groups = np.asarray(x, np.float32).reshape(*x.shape[:-1], x.shape[-1] // 16, 16)
     scale = e4m3(group_amax(groups, Q4N_FLOOR) / np.float32(6.0))
     return e2m1(groups / scale).astype(np.float64), scale.astype(np.float64)
 

@@ -32,11 +32,11 @@ def index_query(ar, u, r, w, prefix, rope, positions, cfg):
 
 def index_scores(ar, q, a, keys, positions, ratio):
     """bf16 scores [rows, entries], -inf at entries that row t does not see yet."""
-    rows, heads, dim = q.shape
+    rows, heads, _ = q.shape
     scores = np.empty((rows, len(keys)), ar.dtype)
     for begin in range(0, rows, ROW_CHUNK):
         part = slice(begin, begin + ROW_CHUNK)
-        dots = bf16(ar.dot(q[part].reshape(-1, dim), keys)).reshape(-1, heads, len(keys))
+        dots = bf16(ar.dot(q[part], keys))
         weighted = bf16(np.maximum(dots, 0) * a[part, :, None])
         scores[part] = bf16(weighted[:, ar.index(heads)].sum(axis=1))
     hidden = np.arange(len(keys)) >= visible(positions, ratio)[:, None]

@@ -48,6 +48,8 @@ class Model:
         return self.ckpt.weight(name)
 
     def embed(self, token_ids):
+        if token_ids.min() < 0 or token_ids.max() >= self.cfg.vocab:
+            raise ValueError(f"token id outside 0..{self.cfg.vocab - 1}")
         return self.ar.wide(self.weight("embed.weight")[token_ids])
 
     def streams(self, embed):

@@ -80,23 +80,31 @@ class Arith:
 
 
 def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+    with np.errstate(over="ignore"):  # exp(-x) = inf gives the right limit, 0
+        return 1 / (1 + np.exp(-x))
 
 
 def rope_frequencies(cfg, compressed):
-    """f_i of section 3.6 as float32; `compressed` selects the 160000 + YaRN table."""
-    i = np.arange(cfg.rope_dim // 2, dtype=np.float64)
+    """f_i of section 3.6; `compressed` selects the 160000 + YaRN table.
+
+    Every step is a float32 operation, the power correctly rounded: one unit in the last place of f_i
+    is visible in q at a few thousand positions, and this is the sequence the publisher's data show.
+    """
+    one = np.float32(1)
+    base = cfg.compress_rope_theta if compressed else cfg.rope_theta
+    exponent = np.arange(0, cfg.rope_dim, 2, dtype=np.float32) / np.float32(cfg.rope_dim)
+    g = one / (float(base) ** exponent.astype(np.float64)).astype(np.float32)
     if not compressed:
-        return (cfg.rope_theta ** (-2 * i / cfg.rope_dim)).astype(np.float32)
-    base, g = cfg.compress_rope_theta, cfg.compress_rope_theta ** (-2 * i / cfg.rope_dim)
+        return g
 
     def boundary(rotations):
         return cfg.rope_dim * np.log(cfg.yarn_original / (rotations * 2 * np.pi)) / (2 * np.log(base))
 
     low = max(np.floor(boundary(cfg.beta_fast)), 0)
     high = min(np.ceil(boundary(cfg.beta_slow)), cfg.rope_dim - 1)
-    ramp = np.clip((i - low) / max(high - low, 1e-3), 0, 1)
-    return (g / cfg.yarn_factor * ramp + g * (1 - ramp)).astype(np.float32)
+    i = np.arange(len(g), dtype=np.float32)
+    ramp = np.clip((i - np.float32(low)) / np.float32(max(high - low, 1e-3)), 0, one)
+    return g / np.float32(cfg.yarn_factor) * ramp + g * (one - ramp)
 
 
 class Rope:
@@ -115,7 +123,7 @@ class Rope:
         if inverse:
             s = -s
         middle = (1,) * (x.ndim - 2)
-        c, s = (a.reshape(len(positions), *middle, -1) for a in (c, s))
+        c, s = (a.reshape(len(positions), *middle, self.dim // 2) for a in (c, s))
         even, odd = (self.ar.wide(x[..., -self.dim + k::2]) for k in (0, 1))
         out = x.copy()
         out[..., -self.dim::2] = bf16(even * c - odd * s)

@@ -36,13 +36,20 @@ typedef struct {
 
 extern const dsf_op dsf_op_attn;
 
-/* The key list, shared by all CPU variants. Entry >= 0: kv_new row; otherwise ring or main record.
- */
+/* The key list, shared by all CPU variants. */
 typedef struct {
-    const uint8_t *record;
-    int is_main; /* Q4N record, else Q8 */
+    const uint8_t *record; /* in kv_new, ring or main */
+    int is_main;           /* Q4N record, else Q8 */
 } dsf_attn_key;
-/* Fills key[] (room for w + k + B) for row i; returns the count. */
+
+enum { DSF_ATTN_BLOCK = 64 }; /* list slots that share one running maximum */
+
+/* The most keys a row can have: w + k + B. */
+int64_t dsf_attn_list_max(const dsf_attn_args *a);
+/* Fills key[] (room for dsf_attn_list_max) for row i; returns the count. */
 int dsf_attn_list(const dsf_attn_args *a, int64_t i, dsf_attn_key *key);
+
+dsf_kernel_fn dsf_attn_ref, dsf_attn_avx512;
+size_t dsf_attn_scratch_ref(const void *args), dsf_attn_scratch_avx512(const void *args);
 
 #endif

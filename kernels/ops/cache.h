@@ -48,4 +48,14 @@ typedef struct {
 extern const dsf_op dsf_op_cache_store_q8, dsf_op_cache_store_q4x, dsf_op_cache_store_q4n,
     dsf_op_pair_pool, dsf_op_pair_store, dsf_op_row_gather;
 
+/* The two tokens (even, odd) of entry e, shared by all CPU variants: [d] each. */
+typedef struct {
+    const float *v[2], *g[2];
+} dsf_pair_view;
+dsf_pair_view dsf_pair_of(const dsf_pair_pool_args *a, int64_t e);
+
+/* One for the three record types: it moves whole records. */
+dsf_kernel_fn dsf_cache_store_ref, dsf_pair_pool_ref, dsf_pair_store_ref, dsf_row_gather_ref;
+dsf_kernel_fn dsf_pair_pool_avx512;
+
 #endif

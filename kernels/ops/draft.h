@@ -26,4 +26,8 @@ typedef struct {
 
 extern const dsf_op dsf_op_markov_chain, dsf_op_confidence;
 
+dsf_kernel_fn dsf_markov_chain_ref, dsf_confidence_ref;
+dsf_kernel_fn dsf_markov_chain_avx512, dsf_confidence_avx512;
+size_t dsf_draft_avx512_scratch(const void *args);
+
 #endif

@@ -51,4 +51,8 @@ typedef struct {
 extern const dsf_op dsf_op_hc_start, dsf_op_hc_mix, dsf_op_hc_collapse, dsf_op_hc_expand,
     dsf_op_hc_mean;
 
+dsf_kernel_fn dsf_hc_start_ref, dsf_hc_mix_ref, dsf_hc_collapse_ref, dsf_hc_expand_ref,
+    dsf_hc_mean_ref;
+dsf_kernel_fn dsf_hc_mix_avx512, dsf_hc_collapse_avx512, dsf_hc_expand_avx512, dsf_hc_mean_avx512;
+
 #endif

@@ -13,7 +13,10 @@ typedef struct {
 } dsf_index_weight_args;
 
 /* score(t, j) = bf16( sum_h bf16( a_h * relu( bf16( q_h . k_j ) ) ) ), j < V(t); -inf for j >=
- * V(t). */
+ * V(t). Every order is fixed, so that all variants give the same bits and select the same entries:
+ * the dot of each group of 32 is exact (an integer times a power of two), the groups are added in
+ * ascending order, then the heads in ascending order, one f32 rounding each. V(t) is cut to the
+ * entries there are. */
 typedef struct {
     dsf_tensor scores; /* [n, e] bf16 */
     dsf_tensor q;      /* [n, h, d] Q4X */
@@ -24,7 +27,8 @@ typedef struct {
     int ratio;
 } dsf_index_scores_args;
 
-/* Selection from scores (6.3, 6.4). Ties: larger score, then smaller id (smaller block).
+/* Selection from scores (6.3, 6.4). Ties: larger score, then smaller id (smaller block). A NaN
+ * score counts as -inf: it never displaces a number, and a row of V <= k entries stays whole.
  * pool_in: only entries of these blocks compete. pool_out: the min(b, blocks) best blocks by their
  * max, newest visible block first of all, blocks without a visible entry dropped; computed from
  * unrestricted scores. topk: ascending ids of the min(k, V) best, -1 padded. If fewer than that are
@@ -54,5 +58,20 @@ typedef struct {
 
 extern const dsf_op dsf_op_index_weight, dsf_op_index_scores, dsf_op_index_select,
     dsf_op_index_topk;
+
+dsf_kernel_fn dsf_index_weight_ref, dsf_index_scores_ref, dsf_index_select_ref, dsf_index_topk_ref;
+dsf_kernel_fn dsf_index_weight_avx512, dsf_index_scores_avx512, dsf_index_select_avx512,
+    dsf_index_topk_avx512;
+size_t dsf_index_select_scratch_ref(const void *args), dsf_index_topk_scratch_ref(const void *args);
+size_t dsf_index_scores_scratch_avx512(const void *args),
+    dsf_index_select_scratch_avx512(const void *args),
+    dsf_index_topk_scratch_avx512(const void *args);
+
+/* V(t), cut to the entries there are. */
+static inline int64_t dsf_index_visible(int32_t pos, int ratio, int64_t entries)
+{
+    int64_t v = ((int64_t)pos + 1) / ratio;
+    return v < entries ? v : entries;
+}
 
 #endif

@@ -31,4 +31,9 @@ typedef struct {
 
 extern const dsf_op dsf_op_linear_g8, dsf_op_linear_gb, dsf_op_linear_gf, dsf_op_linear_group;
 
+dsf_kernel_fn dsf_linear_g8_ref, dsf_linear_gb_ref, dsf_linear_gf_ref, dsf_linear_group_ref;
+dsf_kernel_fn dsf_linear_g8_avx512, dsf_linear_gb_avx512, dsf_linear_gf_avx512,
+    dsf_linear_group_avx512;
+size_t dsf_linear_avx512_scratch(const void *args); /* of all four: the core's tiles */
+
 #endif

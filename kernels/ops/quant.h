@@ -7,11 +7,14 @@
 /* out record dtype decides the format: quant_q8 Q8 (groups of 32, ue8m0), quant_q4x Q4X (32,
  * ue8m0), quant_q4n Q4N (groups of 16, e4m3 scale). */
 typedef struct {
-    dsf_tensor out; /* [n, d] Q8 | Q4X | Q4N */
-    dsf_tensor x;   /* [n, d] bf16, finite */
+    dsf_tensor out; /* [n, h, d] Q8 | Q4X | Q4N: h records a row */
+    dsf_tensor x;   /* [n, h, d] bf16, finite */
 } dsf_quant_args;
 
 extern const dsf_op dsf_op_quant_q8, dsf_op_quant_q4x, dsf_op_quant_q4n;
+
+dsf_kernel_fn dsf_quant_q8_ref, dsf_quant_q4x_ref, dsf_quant_q4n_ref;
+dsf_kernel_fn dsf_quant_q8_avx512, dsf_quant_q4x_avx512, dsf_quant_q4n_avx512;
 
 /* One row, for references and tests: d channels to a record and back (round-trip values in bf16).
  */

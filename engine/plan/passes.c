@@ -1,0 +1,224 @@
+/* Passes over a recorded plan: prune, choose, place. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "plan/plan.h"
+
+static bool writes(const dsf_step *s, int k) { return s->op->operand[k].dir != DSF_IN; }
+
+/* Values that the caller reads after the run: kept and shown whether or not a sink is there. */
+static bool is_result(dsf_tap_id id)
+{
+    return id == DSF_TAP_LOGITS || id == DSF_TAP_DSPARK_DRAFT_LOGITS ||
+           id == DSF_TAP_DSPARK_DRAFT_IDS || id == DSF_TAP_DSPARK_CONFIDENCE;
+}
+
+/* ---- prune ---- */
+
+typedef struct {
+    const dsf_tap_sink *wanted;
+    bool *needed; /* value: something reads it */
+    bool *absent; /* value: it cannot be computed */
+} prune_state;
+
+static bool step_wanted(const dsf_plan *p, dsf_step *s, const prune_state *st)
+{
+    bool wanted = false;
+    int kept = 0;
+    for (int i = 0; i < s->n_taps;
+         i++) { /* taps nobody wants are dropped: nothing is shown in vain */
+        const dsf_tap_sink *w = st->wanted;
+        bool show = w && (!w->wants || w->wants(w->ud, s->tap[i].tap));
+        if (!show && !is_result(s->tap[i].tap.id)) continue;
+        s->tap[kept++] = s->tap[i];
+        wanted = true;
+    }
+    s->n_taps = kept;
+    for (int k = 0; k < s->op->n_operands && !wanted; k++) {
+        dsf_val v = s->operand[k];
+        if (v == DSF_NO_VAL || !writes(s, k)) continue;
+        wanted = st->needed[dsf_plan_base(p, v)] || p->value[v].kind == DSF_VALUE_CACHE;
+    }
+    return wanted;
+}
+
+static void mark_absent(dsf_plan *p, prune_state *st)
+{
+    for (int i = 0; i < p->n_steps; i++) {
+        dsf_step *s = &p->step[i];
+        bool lost = false;
+        for (int k = 0; k < s->op->n_operands; k++)
+            if (s->operand[k] != DSF_NO_VAL && s->op->operand[k].dir != DSF_OUT)
+                lost |= st->absent[dsf_plan_base(p, s->operand[k])];
+        for (int k = 0; lost && k < s->op->n_operands; k++)
+            if (s->operand[k] != DSF_NO_VAL && writes(s, k))
+                st->absent[dsf_plan_base(p, s->operand[k])] = true;
+        if (lost) s->op = NULL;
+    }
+}
+
+static void mark_needed(dsf_plan *p, prune_state *st)
+{
+    for (int i = p->n_steps - 1; i >= 0; i--) {
+        dsf_step *s = &p->step[i];
+        if (!s->op) continue;
+        if (!step_wanted(p, s, st)) {
+            s->op = NULL;
+            continue;
+        }
+        for (int k = 0; k < s->op->n_operands; k++)
+            if (s->operand[k] != DSF_NO_VAL && s->op->operand[k].dir != DSF_OUT)
+                st->needed[dsf_plan_base(p, s->operand[k])] = true;
+    }
+}
+
+dsf_status dsf_plan_prune(dsf_plan *p, const dsf_tap_sink *wanted,
+                          bool (*missing)(void *ud, dsf_tap tap), void *ud)
+{
+    if (p->status != DSF_OK) return dsf_error_pass(p->status, DSF_HERE);
+    prune_state s = {.wanted = wanted};
+    dsf_status st = DSF_OK;
+    DSF_TRY_OUT(dsf_mem_new(&s.needed, (size_t)p->n_values + 1, 1));
+    DSF_TRY_OUT(dsf_mem_new(&s.absent, (size_t)p->n_values + 1, 1));
+    for (int i = 0; i < p->n_values; i++)
+        s.absent[i] =
+            p->value[i].kind == DSF_VALUE_GIVEN && missing && missing(ud, p->value[i].tap);
+    mark_absent(p, &s);
+    mark_needed(p, &s);
+    int n = 0;
+    for (int i = 0; i < p->n_steps; i++)
+        if (p->step[i].op) p->step[n++] = p->step[i];
+    p->n_steps = n;
+out:
+    dsf_mem_free(s.needed);
+    dsf_mem_free(s.absent);
+    return st;
+}
+
+/* ---- choose ---- */
+
+/* True when `mask` takes variant `v` of `op` away. */
+static bool masked(const char *mask, const dsf_op *op, const dsf_variant *v)
+{
+    if (!mask || !*mask) return false;
+    if (strcmp(mask, "ref") == 0) return strcmp(v->name, "ref") != 0;
+    for (const char *m = mask; *m;) {
+        size_t n = strcspn(m, ",");
+        const char *at = memchr(m, ':', n);
+        size_t nv = at ? (size_t)(at - m) : n;
+        bool same = nv > 1 && m[0] == '-' && strlen(v->name) == nv - 1 &&
+                    memcmp(m + 1, v->name, nv - 1) == 0;
+        if (same && at) { /* -avx512:attn */
+            size_t no = n - nv - 1;
+            same = strlen(op->name) == no && memcmp(at + 1, op->name, no) == 0;
+        }
+        if (same && v != &op->variant[0]) return true;
+        m += n + (m[n] == ',');
+    }
+    return false;
+}
+
+dsf_status dsf_plan_choose(dsf_plan *p, unsigned machine, const char *mask)
+{
+    p->worker_bytes = 0;
+    for (int i = 0; i < p->n_steps; i++) {
+        dsf_step *s = &p->step[i];
+        const void *args = p->args + s->args;
+        s->variant = NULL;
+        for (int k = s->op->n_variants - 1; k >= 0 && !s->variant; k--) {
+            const dsf_variant *v = &s->op->variant[k];
+            if (!v->run || (v->needs & ~machine) || masked(mask, s->op, v)) continue;
+            if (v->accepts && !v->accepts(args)) continue;
+            s->variant = v;
+        }
+        if (!s->variant)
+            return DSF_FAIL(DSF_ENOTSUP, "%s: no variant is left for these shapes", s->op->name);
+        size_t scratch = s->variant->scratch ? s->variant->scratch(args) : 0;
+        if (scratch > p->worker_bytes) p->worker_bytes = scratch;
+    }
+    p->worker_bytes = (p->worker_bytes + 63) & ~(size_t)63;
+    return DSF_OK;
+}
+
+/* ---- place ---- */
+
+static size_t value_bytes(const dsf_value *v)
+{
+    dsf_tensor t = {.dtype = v->dtype, .rank = v->rank};
+    memcpy(t.dim, v->dim, sizeof t.dim);
+    return ((size_t)dsf_tensor_bytes(&t) + 63) & ~(size_t)63;
+}
+
+static void find_lifetimes(dsf_plan *p)
+{
+    for (int i = 0; i < p->n_values; i++) p->value[i].first = p->value[i].last = -1;
+    for (int i = 0; i < p->n_steps; i++)
+        for (int k = 0; k < p->step[i].op->n_operands; k++) {
+            dsf_val v = dsf_plan_base(p, p->step[i].operand[k]);
+            if (v == DSF_NO_VAL) continue;
+            if (p->value[v].first < 0) p->value[v].first = i;
+            p->value[v].last = i;
+        }
+    for (int i = 0; i < p->n_steps; i++)
+        for (int k = 0; k < p->step[i].n_taps; k++)
+            if (is_result(p->step[i].tap[k].tap.id))
+                p->value[dsf_plan_base(p, p->step[i].tap[k].value)].last = p->n_steps;
+}
+
+/* Lowest offset at which v overlaps no placed value that lives at the same time. */
+static size_t lowest_fit(const dsf_plan *p, const dsf_val *placed, int n, const dsf_value *v)
+{
+    size_t at = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int i = 0; i < n; i++) {
+            const dsf_value *o = &p->value[placed[i]];
+            if (o->last < v->first || v->last < o->first) continue;
+            if (at + v->bytes <= o->offset || o->offset + o->bytes <= at) continue;
+            at = o->offset + o->bytes;
+            moved = true;
+        }
+    }
+    return at;
+}
+
+static dsf_status place_scratch(dsf_plan *p)
+{
+    dsf_val *placed = NULL;
+    DSF_TRY(dsf_mem_new(&placed, (size_t)p->n_values + 1, sizeof *placed));
+    int n = 0;
+    p->scratch_bytes = 0;
+    for (int i = 0; i < p->n_values; i++) { /* values are recorded in order of first use */
+        dsf_value *v = &p->value[i];
+        if (v->kind != DSF_VALUE_SCRATCH || v->base != DSF_NO_VAL || v->first < 0) continue;
+        int live = 0; /* drop what is dead for good: keeps the search short */
+        for (int k = 0; k < n; k++)
+            if (p->value[placed[k]].last >= v->first) placed[live++] = placed[k];
+        n = live;
+        v->bytes = value_bytes(v);
+        v->offset = lowest_fit(p, placed, n, v);
+        placed[n++] = i;
+        if (v->offset + v->bytes > p->scratch_bytes) p->scratch_bytes = v->offset + v->bytes;
+    }
+    dsf_mem_free(placed);
+    return DSF_OK;
+}
+
+dsf_status dsf_plan_place(dsf_plan *p)
+{
+    find_lifetimes(p);
+    dsf_arena cache = {.name = "cache", .cap = SIZE_MAX},
+              input = {.name = "inputs", .cap = SIZE_MAX};
+    for (int i = 0; i < p->n_values; i++) {
+        dsf_value *v = &p->value[i];
+        if ((v->kind != DSF_VALUE_CACHE && v->kind != DSF_VALUE_INPUT) || v->base != DSF_NO_VAL)
+            continue;
+        v->bytes = value_bytes(v); /* caches keep their place whether or not this plan uses them */
+        DSF_TRY(
+            dsf_arena_take(v->kind == DSF_VALUE_CACHE ? &cache : &input, v->bytes, 64, &v->offset));
+    }
+    p->cache_bytes = cache.peak;
+    p->input_bytes = input.peak;
+    return place_scratch(p);
+}

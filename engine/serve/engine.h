@@ -1,0 +1,55 @@
+/* Inside of an engine and its sessions: who owns what. */
+#ifndef DSF_SERVE_ENGINE_H
+#define DSF_SERVE_ENGINE_H
+
+#include "base/budget.h"
+#include "dsf.h"
+#include "exec/exec.h"
+#include "model/model.h"
+
+struct dsf_engine {
+    dsf_options opt; /* with the defaults filled in */
+    dsf_config config;
+    dsf_ckpt *ckpt;
+    dsf_weights weights;
+    dsf_model model;
+    int32_t *classes; /* token id -> Engram class; NULL without Engram */
+    dsf_pool *pool;
+    dsf_plan *plan, *draft_plan;
+    dsf_exec exec, draft;
+    dsf_budget budget;
+    bool *slot_taken;
+    uint16_t *embed; /* [chunk, dim] bf16: given rows of the pass */
+    void *in[DSF_N_INPUTS];
+    int64_t *engram[DSF_MAX_ENGRAMS]; /* input buffers for table rows */
+    dsf_row_range range[DSF_ROWS_LAYER + 2 * DSF_MAX_LAYERS];
+    int64_t serial; /* of the last step: logits are valid while it stands */
+};
+
+struct dsf_session {
+    dsf_engine *engine;
+    int slot;
+    int64_t n;            /* positions computed */
+    int64_t fed;          /* positions known; [n, fed) are queued */
+    int64_t prompt_from;  /* where the current feed started */
+    int64_t furthest;     /* most positions ever computed in this slot: ring slots beyond n are
+                             overwritten */
+    int64_t floor;        /* cone and replay left gaps below: no immediate rewind to before it */
+    int64_t serial, head; /* step and head row of the last logits; head -1: none */
+    int32_t *ids;         /* [context] */
+    uint8_t *vl;          /* [context] */
+    uint16_t *embed;      /* [context, dim] when the engine takes given rows */
+};
+
+/* batch.c: lays the sessions' queued tokens out as one pass and runs it. */
+DSF_MUST dsf_status dsf_batch_run(dsf_engine *e, dsf_session *const *batch, size_t n,
+                                  const dsf_tap_sink *sink);
+DSF_MUST dsf_status dsf_batch_draft(dsf_session *s, int32_t anchor, const dsf_tap_sink *sink);
+/* Query rows of layer `layer` that survive a prompt (product.md 4): everything below the split. */
+int64_t dsf_batch_cone_rows(const dsf_config *c, int layer);
+/* memory.c: the named byte totals. */
+void dsf_memory_plan(const dsf_engine *e, dsf_budget *b);
+/* Refuses a plan that the machine cannot hold, with the table. */
+DSF_MUST dsf_status dsf_memory_check(const dsf_engine *e, const dsf_budget *b);
+
+#endif

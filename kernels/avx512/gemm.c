@@ -1,0 +1,319 @@
+#include "avx512/gemm.h"
+
+#include "avx512/expand.h"
+
+enum {
+    LANES = 16,
+    VECTORS = DSF_GROUP_VECTORS,
+    GROUP_FLOATS = DSF_GROUP,
+    TILE_ROWS = 4, /* 4 x 6 sums, 6 weights and 1 activation of 32 registers */
+    TILE_OUTS = 6,
+    TILE = TILE_ROWS * TILE_OUTS,
+    PANEL = 2 * TILE_OUTS, /* outputs whose slab of weights fits the first cache: 24 KiB */
+    SLAB = 4,              /* groups of a slab */
+    FEW_SLAB = 48,         /* groups times rows of few rows: 24 KiB of activations */
+    AHEAD = 4096           /* bytes between use and prefetch of weights */
+};
+
+/* Scratch of many rows, and of few ones, which lies in the same place. */
+typedef struct {
+    float acc[DSF_GEMM_ROWS * DSF_GEMM_OUTS * LANES];
+    float x[DSF_GEMM_ROWS * SLAB * GROUP_FLOATS];
+    float w[PANEL * SLAB * GROUP_FLOATS];
+    float s[PANEL * SLAB * LANES];
+} many_space;
+
+typedef struct {
+    float acc[DSF_GEMM_FEW_ROWS * DSF_GEMM_OUTS * LANES];
+    float x[FEW_SLAB * GROUP_FLOATS];
+} few_space;
+
+size_t dsf_gemm_scratch(void) { return sizeof(many_space); }
+
+DSF_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Bytes of `k` channels of the weights. */
+DSF_INLINE int64_t width(dsf_gemm_format f, int64_t k)
+{
+    return f == DSF_GEMM_E2M1 ? k / 2 : f == DSF_GEMM_E4M3 ? k : 2 * k;
+}
+
+DSF_INLINE void expand_w(dsf_gemm_format f, const uint8_t *w, int64_t valid, __m512 *v)
+{
+    if (f == DSF_GEMM_E2M1)
+        dsf_expand_e2m1(w, valid, v);
+    else if (f == DSF_GEMM_E4M3)
+        dsf_expand_e4m3(w, valid, v);
+    else
+        dsf_expand_bf16((const uint16_t *)w, valid, v);
+}
+
+/* Group t of an activation row, in the order of the weights. */
+DSF_INLINE void expand_x(const dsf_gemm *g, const uint8_t *row, int64_t t, __m512 *v)
+{
+    int64_t at = t * DSF_GROUP, valid = least(g->k - at, DSF_GROUP);
+    if (!g->x_q8) {
+        const uint16_t *x = (const uint16_t *)row + at;
+        if (g->format == DSF_GEMM_BF16)
+            dsf_expand_bf16(x, valid, v);
+        else
+            dsf_expand_bf16_as_e4m3(x, valid, v);
+        return;
+    }
+    if (g->format == DSF_GEMM_E2M1)
+        dsf_expand_e4m3_as_e2m1(row + at, valid, v);
+    else
+        dsf_expand_e4m3(row + at, valid, v);
+    __m512 s = dsf_spread_scales(dsf_expand_scales(row + g->k + at / 32, valid / 32), 0);
+    DSF_UNROLL for (int j = 0; j < VECTORS; j++) v[j] = _mm512_mul_ps(v[j], s);
+}
+
+/* The tree: lanes i and i + 8, then i and i + 4, i + 2, i + 1. */
+DSF_INLINE float sum_lanes(__m512 a)
+{
+    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+
+/* The same tree over four vectors at once. */
+DSF_INLINE __m128 sum_lanes4(const float *a)
+{
+    __m512 v0 = _mm512_load_ps(a), v1 = _mm512_load_ps(a + LANES);
+    __m512 v2 = _mm512_load_ps(a + 2 * LANES), v3 = _mm512_load_ps(a + 3 * LANES);
+    __m512 b01 =
+        _mm512_add_ps(_mm512_shuffle_f32x4(v0, v1, 0x44), _mm512_shuffle_f32x4(v0, v1, 0xEE));
+    __m512 b23 =
+        _mm512_add_ps(_mm512_shuffle_f32x4(v2, v3, 0x44), _mm512_shuffle_f32x4(v2, v3, 0xEE));
+    __m512 c =
+        _mm512_add_ps(_mm512_shuffle_f32x4(b01, b23, 0x88), _mm512_shuffle_f32x4(b01, b23, 0xDD));
+    c = _mm512_add_ps(c, _mm512_permute_ps(c, 0x4E));
+    c = _mm512_add_ps(c, _mm512_permute_ps(c, 0xB1));
+    const __m512i first = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+    return _mm512_castps512_ps128(_mm512_permutexvar_ps(first, c));
+}
+
+/* Groups t0..t1 of one output's weights times `rows` activation rows, added to the running sums.
+ * w, s: the output's row; x: [t1 - t0][rows][8][16]. */
+DSF_INLINE void few_groups(const dsf_gemm *g, dsf_gemm_format f, int rows, const uint8_t *w,
+                           const uint8_t *s, const float *x, int64_t t0, int64_t t1, int64_t ahead,
+                           __m512 *acc)
+{
+    __m512 scales = _mm512_set1_ps(1.0f), v[VECTORS];
+    for (int64_t t = t0; t < t1; t++) {
+        int64_t valid = g->k - t * DSF_GROUP;
+        const uint8_t *p = w + width(f, t * DSF_GROUP);
+        if (f != DSF_GEMM_BF16 && (t - t0) % 4 == 0)
+            scales = dsf_expand_scales(s + 4 * t, g->k / 32 - 4 * t);
+        for (int64_t b = 0; b < width(f, DSF_GROUP); b += 64)
+            _mm_prefetch((const char *)p + ahead + b, _MM_HINT_T0);
+        if (valid >= DSF_GROUP)
+            expand_w(f, p, DSF_GROUP, v);
+        else
+            expand_w(f, p, valid, v);
+        __m512 spread =
+            f == DSF_GEMM_BF16 ? scales : dsf_spread_scales(scales, (int)((t - t0) % 4));
+        DSF_UNROLL for (int r = 0; r < rows; r++)
+        {
+            __m512 part = _mm512_setzero_ps();
+            DSF_UNROLL for (int j = 0; j < VECTORS; j++) part =
+                _mm512_fmadd_ps(v[j], _mm512_load_ps(x + (r * VECTORS + j) * LANES), part);
+            acc[r] = _mm512_fmadd_ps(part, spread, acc[r]);
+        }
+        x += rows * GROUP_FLOATS;
+    }
+}
+
+/* Slabs of groups, so that the activations of a slab stay in the first cache while every output
+ * passes; for one row a slab is nearly all of k, and the weights are read as they lie. */
+DSF_INLINE void run_few(const dsf_gemm *g, const dsf_gemm_block *b, dsf_gemm_format f, int rows)
+{
+    few_space *space = (few_space *)b->scratch;
+    int64_t groups = (g->k + DSF_GROUP - 1) / DSF_GROUP, slab = FEW_SLAB / rows;
+    int64_t w_row = width(f, g->k), s_row = g->k / 32, ahead = (AHEAD / w_row + 1) * w_row;
+    for (int64_t t0 = 0; t0 < groups; t0 += slab) {
+        int64_t t1 = least(t0 + slab, groups);
+        for (int64_t t = t0; t < t1; t++)
+            for (int r = 0; r < rows; r++) {
+                __m512 v[VECTORS];
+                expand_x(g, b->row[r < b->n_rows ? r : 0], t, v);
+                float *x = space->x + ((t - t0) * rows + r) * GROUP_FLOATS;
+                DSF_UNROLL for (int j = 0; j < VECTORS; j++) _mm512_store_ps(x + j * LANES, v[j]);
+            }
+        for (int o = 0; o < b->n_outs; o++) {
+            float *sums = space->acc + o * rows * LANES;
+            __m512 acc[DSF_GEMM_FEW_ROWS];
+            DSF_UNROLL for (int r = 0; r < rows; r++) acc[r] =
+                t0 == 0 ? _mm512_setzero_ps() : _mm512_load_ps(sums + r * LANES);
+            int64_t out = b->o0 + o;
+            few_groups(g, f, rows, g->w + out * w_row,
+                       f == DSF_GEMM_BF16 ? NULL : g->s + (out >> g->s_shift) * s_row, space->x, t0,
+                       t1, ahead, acc);
+            DSF_UNROLL for (int r = 0; r < rows; r++) _mm512_store_ps(sums + r * LANES, acc[r]);
+        }
+    }
+    for (int o = 0; o < b->n_outs; o++)
+        for (int r = 0; r < b->n_rows; r++)
+            b->sum[r * DSF_GEMM_OUTS + o] =
+                sum_lanes(_mm512_load_ps(space->acc + (o * rows + r) * LANES));
+}
+
+DSF_INLINE void run_few_rows(const dsf_gemm *g, const dsf_gemm_block *b, dsf_gemm_format f)
+{
+    if (b->n_rows <= 1)
+        run_few(g, b, f, 1);
+    else if (b->n_rows <= 2)
+        run_few(g, b, f, 2);
+    else if (b->n_rows <= 4)
+        run_few(g, b, f, 4);
+    else if (b->n_rows <= 6)
+        run_few(g, b, f, 6);
+    else
+        run_few(g, b, f, 8);
+}
+
+static void few_e2m1(const dsf_gemm *g, const dsf_gemm_block *b)
+{
+    run_few_rows(g, b, DSF_GEMM_E2M1);
+}
+
+static void few_e4m3(const dsf_gemm *g, const dsf_gemm_block *b)
+{
+    run_few_rows(g, b, DSF_GEMM_E4M3);
+}
+
+static void few_bf16(const dsf_gemm *g, const dsf_gemm_block *b)
+{
+    run_few_rows(g, b, DSF_GEMM_BF16);
+}
+
+/* Activations of groups t0..t1 to [row tile][group][vector][row of the tile][16]; rows beyond the
+ * last are zero. */
+static void fill_x(const dsf_gemm *g, const dsf_gemm_block *b, int64_t t0, int64_t t1, float *x)
+{
+    for (int r = 0; r < (b->n_rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS; r++)
+        for (int64_t t = t0; t < t1; t++) {
+            __m512 v[VECTORS];
+            if (r < b->n_rows)
+                expand_x(g, b->row[r], t, v);
+            else
+                DSF_UNROLL for (int j = 0; j < VECTORS; j++) v[j] = _mm512_setzero_ps();
+            float *at =
+                x + ((r / TILE_ROWS * (t1 - t0) + t - t0) * VECTORS * TILE_ROWS + r % TILE_ROWS) *
+                        LANES;
+            DSF_UNROLL for (int j = 0; j < VECTORS; j++)
+                _mm512_store_ps(at + j * TILE_ROWS * LANES, v[j]);
+        }
+}
+
+/* Weights and scales of groups t0..t1 of one output to [group][vector][output of the tile][16]. */
+DSF_INLINE void fill_w(const dsf_gemm *g, dsf_gemm_format f, int64_t out, int64_t t0, int64_t t1,
+                       float *w, float *s)
+{
+    const uint8_t *row = g->w + out * width(f, g->k);
+    const uint8_t *scale = f == DSF_GEMM_BF16 ? NULL : g->s + (out >> g->s_shift) * (g->k / 32);
+    for (int64_t t = t0; t < t1; t++) {
+        __m512 v[VECTORS], spread = _mm512_set1_ps(1.0f);
+        int64_t valid = g->k - t * DSF_GROUP;
+        if (valid >= DSF_GROUP)
+            expand_w(f, row + width(f, t * DSF_GROUP), DSF_GROUP, v);
+        else
+            expand_w(f, row + width(f, t * DSF_GROUP), valid, v);
+        if (f != DSF_GEMM_BF16)
+            spread = dsf_spread_scales(
+                dsf_expand_scales(scale + 4 * t, least(valid, DSF_GROUP) / 32), 0);
+        float *at = w + (t - t0) * VECTORS * TILE_OUTS * LANES;
+        DSF_UNROLL for (int j = 0; j < VECTORS; j++)
+            _mm512_store_ps(at + j * TILE_OUTS * LANES, v[j]);
+        _mm512_store_ps(s + (t - t0) * TILE_OUTS * LANES, spread);
+    }
+}
+
+static void fill_panel(const dsf_gemm *g, int64_t out, int64_t n, int64_t t0, int64_t t1,
+                       many_space *space)
+{
+    for (int64_t c = 0; c < n; c++) {
+        int64_t tile = c / TILE_OUTS, at = c % TILE_OUTS;
+        float *w = space->w + (tile * SLAB * VECTORS * TILE_OUTS + at) * LANES;
+        float *s = space->s + (tile * SLAB * TILE_OUTS + at) * LANES;
+        if (g->format == DSF_GEMM_E2M1)
+            fill_w(g, DSF_GEMM_E2M1, out + c, t0, t1, w, s);
+        else if (g->format == DSF_GEMM_E4M3)
+            fill_w(g, DSF_GEMM_E4M3, out + c, t0, t1, w, s);
+        else
+            fill_w(g, DSF_GEMM_BF16, out + c, t0, t1, w, s);
+    }
+}
+
+/* One register tile over `groups` groups. acc: [4][6][16]. Outputs that do not exist carry what
+ * the panel held before; nobody reads their sums. */
+static void tile(const float *x, const float *w, const float *s, int64_t groups, int first,
+                 float *acc)
+{
+    for (int64_t t = 0; t < groups; t++) {
+        __m512 part[TILE];
+        DSF_UNROLL for (int i = 0; i < TILE; i++) part[i] = _mm512_setzero_ps();
+        for (int j = 0; j < VECTORS; j++) {
+            __m512 v[TILE_OUTS];
+            DSF_UNROLL for (int c = 0; c < TILE_OUTS; c++) v[c] = _mm512_load_ps(w + c * LANES);
+            DSF_UNROLL for (int r = 0; r < TILE_ROWS; r++)
+            {
+                __m512 xr = _mm512_load_ps(x + r * LANES);
+                DSF_UNROLL for (int c = 0; c < TILE_OUTS; c++) part[r * TILE_OUTS + c] =
+                    _mm512_fmadd_ps(v[c], xr, part[r * TILE_OUTS + c]);
+            }
+            w += TILE_OUTS * LANES;
+            x += TILE_ROWS * LANES;
+        }
+        DSF_UNROLL for (int i = 0; i < TILE; i++)
+        {
+            __m512 sum = first && t == 0 ? _mm512_setzero_ps() : _mm512_load_ps(acc + i * LANES);
+            __m512 scale = _mm512_load_ps(s + i % TILE_OUTS * LANES);
+            _mm512_store_ps(acc + i * LANES, _mm512_fmadd_ps(part[i], scale, sum));
+        }
+        s += TILE_OUTS * LANES;
+    }
+}
+
+static void run_many(const dsf_gemm *g, const dsf_gemm_block *b)
+{
+    many_space *space = (many_space *)b->scratch;
+    int64_t groups = (g->k + DSF_GROUP - 1) / DSF_GROUP;
+    int64_t row_tiles = (b->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (int64_t t0 = 0; t0 < groups; t0 += SLAB) {
+        int64_t t1 = least(t0 + SLAB, groups);
+        fill_x(g, b, t0, t1, space->x);
+        for (int64_t o = 0; o < b->n_outs; o += PANEL) {
+            int64_t n = least(PANEL, b->n_outs - o);
+            fill_panel(g, b->o0 + o, n, t0, t1, space);
+            for (int64_t r = 0; r < row_tiles; r++)
+                for (int64_t c = 0; c * TILE_OUTS < n; c++)
+                    tile(space->x + r * (t1 - t0) * TILE_ROWS * GROUP_FLOATS,
+                         space->w + c * SLAB * TILE_OUTS * GROUP_FLOATS,
+                         space->s + c * SLAB * TILE_OUTS * LANES, t1 - t0, t0 == 0,
+                         space->acc + ((o / TILE_OUTS + c) * row_tiles + r) * TILE * LANES);
+        }
+    }
+    for (int64_t o = 0; o < b->n_outs; o += TILE_OUTS)
+        for (int64_t r = 0; r < row_tiles; r++) {
+            float sums[TILE];
+            const float *acc = space->acc + (o / TILE_OUTS * row_tiles + r) * TILE * LANES;
+            for (int i = 0; i < TILE; i += 4) _mm_storeu_ps(sums + i, sum_lanes4(acc + i * LANES));
+            for (int i = 0; i < TILE; i++)
+                b->sum[(r * TILE_ROWS + i / TILE_OUTS) * DSF_GEMM_OUTS + o + i % TILE_OUTS] =
+                    sums[i];
+        }
+}
+
+void dsf_gemm_run(const dsf_gemm *g, const dsf_gemm_block *b)
+{
+    if (b->n_rows > DSF_GEMM_FEW_ROWS)
+        run_many(g, b);
+    else if (g->format == DSF_GEMM_E2M1)
+        few_e2m1(g, b);
+    else if (g->format == DSF_GEMM_E4M3)
+        few_e4m3(g, b);
+    else
+        few_bf16(g, b);
+}

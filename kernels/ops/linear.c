@@ -1,0 +1,154 @@
+#include "ops/linear.h"
+
+#include "config.h"
+#include "ops/scaled.h"
+
+static const dsf_operand g8_operands[] = {
+    DSF_ARG(dsf_linear_g8_args, out, DSF_OUT, DSF_BF16, "no", 0),
+    DSF_ARG(dsf_linear_g8_args, x, DSF_IN, DSF_Q8, "nk", 0),
+    DSF_ARG(dsf_linear_g8_args, w, DSF_IN, DSF_E4M3, "ok", 0),
+    DSF_ARG(dsf_linear_g8_args, s, DSF_IN, DSF_E8M0, "OK", 0)};
+
+/* What differs between bf16 and f32 results is one dtype. */
+#define OPERANDS(name, result)                                                                     \
+    static const dsf_operand name[] = {DSF_ARG(dsf_linear_args, out, DSF_OUT, result, "no", 0),    \
+                                       DSF_ARG(dsf_linear_args, x, DSF_IN, DSF_BF16, "nk", 0),     \
+                                       DSF_ARG(dsf_linear_args, w, DSF_IN, DSF_BF16, "ok", 0)}
+OPERANDS(gb_operands, DSF_BF16);
+OPERANDS(gf_operands, DSF_F32);
+
+static const dsf_operand group_operands[] = {
+    DSF_ARG(dsf_linear_group_args, out, DSF_OUT, DSF_BF16, "ngo", 0),
+    DSF_ARG(dsf_linear_group_args, x, DSF_IN, DSF_BF16, "ngk", 0),
+    DSF_ARG(dsf_linear_group_args, w, DSF_IN, DSF_E4M3, "gok", 0),
+    DSF_ARG(dsf_linear_group_args, s, DSF_IN, DSF_E8M0, "gOK", 0)};
+
+static const dsf_variant g8_variants[] = {{"ref", 0, dsf_linear_g8_ref, NULL, NULL}};
+static const dsf_variant gb_variants[] = {{"ref", 0, dsf_linear_gb_ref, NULL, NULL}};
+static const dsf_variant gf_variants[] = {{"ref", 0, dsf_linear_gf_ref, NULL, NULL}};
+static const dsf_variant group_variants[] = {{"ref", 0, dsf_linear_group_ref, NULL, NULL}};
+
+/* n, k, o: one block; every tail of the 128-wide groups and of the row and output tiles; the
+ * model's widths with one row and with few; more rows than a row block. */
+static const dsf_case g8_cases[] = {{{1, 32, 1}},     {{2, 64, 33}},    {{3, 96, 31}},
+                                    {{4, 128, 7}},    {{5, 160, 64}},   {{7, 672, 97}},
+                                    {{1, 2304, 130}}, {{6, 2304, 96}},  {{1, 5120, 40}},
+                                    {{2, 8192, 33}},  {{5, 1280, 100}}, {{131, 544, 110}}};
+/* k of bf16 products is free: patches of 588, odd widths. */
+static const dsf_case bf16_cases[] = {{{1, 1, 1}},     {{2, 15, 3}},    {{3, 33, 17}},
+                                      {{4, 128, 7}},   {{5, 127, 64}},  {{7, 588, 97}},
+                                      {{1, 129, 5}},   {{6, 641, 96}},  {{1, 5120, 384}},
+                                      {{5, 256, 130}}, {{2, 1024, 65}}, {{131, 529, 110}}};
+/* n, g, o, k */
+static const dsf_case group_cases[] = {{{1, 1, 32, 32}},   {{3, 2, 64, 96}},  {{5, 3, 96, 160}},
+                                       {{1, 8, 32, 4096}}, {{6, 2, 32, 672}}, {{130, 2, 96, 128}}};
+
+static const dsf_tol sum_tol[] = {{DSF_TOL_SUM, 1, DSF_SUM_WHY}};
+
+static void fill_g8(void *args, const dsf_case *c, uint64_t seed)
+{
+    (void)c;
+    (void)seed;
+    dsf_linear_g8_args *a = args;
+    dsf_limit_q8(&a->x);
+    dsf_limit_codes(a->w.data, dsf_tensor_count(&a->w));
+    dsf_limit_scales(&a->s);
+}
+
+static void fill_bf16(void *args, const dsf_case *c, uint64_t seed)
+{
+    (void)c;
+    (void)seed;
+    dsf_linear_args *a = args;
+    dsf_limit_bf16(&a->x);
+    dsf_limit_bf16(&a->w);
+}
+
+static void fill_group(void *args, const dsf_case *c, uint64_t seed)
+{
+    (void)c;
+    (void)seed;
+    dsf_linear_group_args *a = args;
+    dsf_limit_bf16(&a->x);
+    dsf_limit_codes(a->w.data, dsf_tensor_count(&a->w));
+    dsf_limit_scales(&a->s);
+}
+
+static double bound_g8(const void *args, int operand, int64_t index)
+{
+    (void)operand;
+    const dsf_linear_g8_args *a = args;
+    int64_t n_out = a->out.dim[1], k = a->w.dim[1], o = index % n_out;
+    const uint8_t *x = (const uint8_t *)a->x.data + index / n_out * (k + k / 32);
+    const uint8_t *w = (const uint8_t *)a->w.data + o * k;
+    const uint8_t *s = (const uint8_t *)a->s.data + o / 32 * (k / 32);
+    double sum = 0;
+    for (int64_t c = 0; c < k; c++)
+        sum += dsf_q8_abs(x, k, c) *
+               fabs((double)dsf_e4m3_to_f32(w[c]) * (double)dsf_e8m0_to_f32(s[c / 32]));
+    return dsf_sum_bound(sum, k);
+}
+
+static double bound_bf16(const void *args, int operand, int64_t index)
+{
+    (void)operand;
+    const dsf_linear_args *a = args;
+    int64_t n_out = a->out.dim[1], k = a->w.dim[1];
+    const uint16_t *x = (const uint16_t *)a->x.data + index / n_out * k;
+    const uint16_t *w = (const uint16_t *)a->w.data + index % n_out * k;
+    double sum = 0;
+    for (int64_t c = 0; c < k; c++) sum += dsf_bf16_abs(x[c]) * dsf_bf16_abs(w[c]);
+    return dsf_sum_bound(sum, k);
+}
+
+static double bound_group(const void *args, int operand, int64_t index)
+{
+    (void)operand;
+    const dsf_linear_group_args *a = args;
+    int64_t n_out = a->w.dim[1], k = a->w.dim[2], column = index % (a->w.dim[0] * n_out);
+    const uint16_t *x = (const uint16_t *)a->x.data + index / n_out * k;
+    const uint8_t *w = (const uint8_t *)a->w.data + column * k;
+    const uint8_t *s = (const uint8_t *)a->s.data + column / 32 * (k / 32);
+    double sum = 0;
+    for (int64_t c = 0; c < k; c++)
+        sum += dsf_bf16_abs(x[c]) *
+               fabs((double)dsf_e4m3_to_f32(w[c]) * (double)dsf_e8m0_to_f32(s[c / 32]));
+    return dsf_sum_bound(sum, k);
+}
+
+static double bytes(const dsf_tensor *t) { return (double)dsf_tensor_bytes(t); }
+
+static dsf_cost cost_g8(const void *args)
+{
+    const dsf_linear_g8_args *a = args;
+    return (dsf_cost){2.0 * (double)dsf_tensor_count(&a->w) * (double)a->out.dim[0],
+                      bytes(&a->out) + bytes(&a->x) + bytes(&a->w) + bytes(&a->s)};
+}
+
+static dsf_cost cost_bf16(const void *args)
+{
+    const dsf_linear_args *a = args;
+    return (dsf_cost){2.0 * (double)dsf_tensor_count(&a->w) * (double)a->out.dim[0],
+                      bytes(&a->out) + bytes(&a->x) + bytes(&a->w)};
+}
+
+static dsf_cost cost_group(const void *args)
+{
+    const dsf_linear_group_args *a = args;
+    return (dsf_cost){2.0 * (double)dsf_tensor_count(&a->w) * (double)a->out.dim[0],
+                      bytes(&a->out) + bytes(&a->x) + bytes(&a->w) + bytes(&a->s)};
+}
+
+#define OP(id, letters, type, kind, case_list)                                                     \
+    {                                                                                              \
+        .name = "linear_" #id, .dims = letters, .args_size = sizeof(type),                         \
+        .operand = id##_operands, .n_operands = sizeof id##_operands / sizeof id##_operands[0],    \
+        .variant = id##_variants, .n_variants = sizeof id##_variants / sizeof id##_variants[0],    \
+        .cases = case_list, .n_cases = sizeof case_list / sizeof case_list[0], .tol = sum_tol,     \
+        .props = DSF_PROP_ROWS, .fill = fill_##kind, .bound = bound_##kind, .cost = cost_##kind    \
+    }
+
+const dsf_op dsf_op_linear_g8 = OP(g8, "nko", dsf_linear_g8_args, g8, g8_cases);
+const dsf_op dsf_op_linear_gb = OP(gb, "nko", dsf_linear_args, bf16, bf16_cases);
+const dsf_op dsf_op_linear_gf = OP(gf, "nko", dsf_linear_args, bf16, bf16_cases);
+const dsf_op dsf_op_linear_group = OP(group, "ngok", dsf_linear_group_args, group, group_cases);

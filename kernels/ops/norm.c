@@ -1,0 +1,47 @@
+#include "ops/norm.h"
+
+#include "config.h"
+
+static const dsf_operand operands[] = {DSF_ARG(dsf_rms_norm_args, out, DSF_OUT, DSF_BF16, "nd", 0),
+                                       DSF_ARG(dsf_rms_norm_args, x, DSF_IN, DSF_BF16, "nd", 0),
+                                       DSF_ARG(dsf_rms_norm_args, w, DSF_IN, DSF_BF16, "d", 0)};
+
+static const dsf_variant variants[] = {
+    {"ref", 0, dsf_rms_norm_ref, NULL, NULL},
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_rms_norm_avx512), NULL, NULL}};
+
+/* n, d: 1, the vector width and its neighbours, the model's widths, many rows. */
+static const dsf_case cases[] = {{{1, 1}},   {{1, 15}},   {{2, 16}},   {{3, 17}},   {{4, 128}},
+                                 {{3, 512}}, {{2, 1280}}, {{3, 5120}}, {{65, 129}}, {{512, 512}}};
+
+static const dsf_tol tol[] = {
+    {DSF_TOL_ULP, 1,
+     "both sum exact squares in double and round the mean and its root to f32: the factor is equal "
+     "or next to it, which moves a bf16 result across one tie at most"}};
+
+static void init(void *args, const dsf_case *c)
+{
+    (void)c;
+    ((dsf_rms_norm_args *)args)->eps = 1e-20f;
+}
+
+static dsf_cost cost(const void *args)
+{
+    const dsf_rms_norm_args *a = args;
+    return (dsf_cost){4 * (double)dsf_tensor_count(&a->x), /* square, add, two products */
+                      2 * (double)dsf_tensor_bytes(&a->x) + (double)dsf_tensor_bytes(&a->w)};
+}
+
+const dsf_op dsf_op_rms_norm = {.name = "rms_norm",
+                                .dims = "nd",
+                                .args_size = sizeof(dsf_rms_norm_args),
+                                .operand = operands,
+                                .n_operands = 3,
+                                .variant = variants,
+                                .n_variants = 2,
+                                .cases = cases,
+                                .n_cases = sizeof cases / sizeof cases[0],
+                                .tol = tol,
+                                .props = DSF_PROP_ROWS | DSF_PROP_ALIAS | DSF_PROP_NAN,
+                                .init = init,
+                                .cost = cost};

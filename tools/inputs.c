@@ -1,0 +1,141 @@
+#include "inputs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "text/chat.h"
+
+dsf_status dsf_inputs_read(const char *path, dsf_buf *b)
+{
+    if (strcmp(path, "-") != 0) {
+        dsf_file f;
+        DSF_TRY(dsf_file_open(&f, path));
+        dsf_buf_add(b, f.data, f.size);
+        dsf_file_close(&f);
+        return dsf_buf_status(b);
+    }
+    char piece[65536];
+    size_t k;
+    while ((k = fread(piece, 1, sizeof piece, stdin)) > 0) dsf_buf_add(b, piece, k);
+    if (ferror(stdin)) return DSF_FAIL(DSF_EIO, "standard input: %s", strerror(errno));
+    return dsf_buf_status(b);
+}
+
+dsf_status dsf_inputs_parse_ids(const char *name, const char *text, size_t n, dsf_ids *ids)
+{
+    size_t i = 0;
+    while (i < n) {
+        if (strchr(" \t\r\n,", text[i])) {
+            i++;
+            continue;
+        }
+        int64_t v = 0;
+        size_t from = i;
+        while (i < n && text[i] >= '0' && text[i] <= '9' && v <= INT32_MAX)
+            v = v * 10 + (text[i++] - '0');
+        if (i == from || v > INT32_MAX)
+            return DSF_FAIL(DSF_EINVAL, "%s: byte %zu: no token id", name, from);
+        int32_t id = (int32_t)v;
+        DSF_TRY(dsf_ids_add(ids, &id, 1));
+    }
+    if (ids->n == 0) return DSF_FAIL(DSF_EINVAL, "%s: no token ids", name);
+    return DSF_OK;
+}
+
+static dsf_status encode_chat(const char *path, const dsf_bpe *bpe, dsf_ids *ids)
+{
+    dsf_buf text = {.max = (size_t)1 << 30};
+    dsf_json_doc *doc = NULL;
+    dsf_chat_prompt p = {.prompt = {.max = (size_t)1 << 30}};
+    dsf_status st = DSF_OK;
+    DSF_TRY_OUT(dsf_inputs_read(path, &text));
+    DSF_TRY_OUT(dsf_json_parse(&doc, path, text.data ? text.data : "", text.len));
+    DSF_TRY_OUT(dsf_chat_encode(dsf_json_root(doc), "thinking", &p));
+    if (p.n_images)
+        DSF_TRY_OUT(DSF_FAIL(DSF_ENOTSUP,
+                             "%s: images need the vision tower, which this version lacks", path));
+    DSF_TRY_OUT(dsf_bpe_encode(bpe, p.prompt.data, p.prompt.len, DSF_BPE_ADDED, ids));
+out:
+    dsf_chat_free(&p);
+    dsf_json_free(doc);
+    dsf_buf_free(&text);
+    return st;
+}
+
+static dsf_status read_ids_file(const char *path, dsf_ids *ids)
+{
+    dsf_buf b = {.max = (size_t)1 << 30};
+    dsf_status st = DSF_OK;
+    DSF_TRY_OUT(dsf_inputs_read(path, &b));
+    DSF_TRY_OUT(dsf_inputs_parse_ids(path, b.data ? b.data : "", b.len, ids));
+out:
+    dsf_buf_free(&b);
+    return st;
+}
+
+dsf_status dsf_inputs_ids(const input_options *in, dsf_bpe **bpe, dsf_ids *ids)
+{
+    int given = !!in->prompt + !!in->chat + !!in->ids + !!in->ids_file;
+    if (given != 1)
+        return DSF_FAIL(DSF_EINVAL, "give one of --prompt, --chat, --ids, --ids-file (%d given)",
+                        given);
+    if (in->ids) return dsf_inputs_parse_ids("--ids", in->ids, strlen(in->ids), ids);
+    if (in->ids_file) return read_ids_file(in->ids_file, ids);
+    if (!*bpe) DSF_TRY(dsf_bpe_open(bpe, in->model));
+    if (in->chat) return encode_chat(in->chat, *bpe, ids);
+    DSF_TRY(dsf_bpe_encode(*bpe, in->prompt, strlen(in->prompt), DSF_BPE_ADDED, ids));
+    if (ids->n == 0) return DSF_FAIL(DSF_EINVAL, "--prompt: the text is empty");
+    return DSF_OK;
+}
+
+static dsf_status pick_prefill(const char *word, dsf_prefill *out)
+{
+    static const char *const name[] = {"cone", "exact", "replay"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(word, name[i]) == 0) {
+            *out = (dsf_prefill)i;
+            return DSF_OK;
+        }
+    return DSF_FAIL(DSF_EINVAL, "--prefill %s: exact, cone or replay", word);
+}
+
+static dsf_status pick_backend(const input_options *in, dsf_options *o)
+{
+    const char *b = in->backend ? in->backend : "auto";
+    o->variants = in->variants;
+    if (strcmp(b, "auto") == 0 || strcmp(b, "cpu") == 0) return DSF_OK;
+    if (strcmp(b, "ref") == 0) {
+        o->variants = "ref";
+        return DSF_OK;
+    }
+    if (strcmp(b, "cuda") == 0)
+        return DSF_FAIL(DSF_ENOTSUP, "--backend cuda: this version has no CUDA kernels");
+    return DSF_FAIL(DSF_EINVAL, "--backend %s: auto, cpu, ref or cuda", b);
+}
+
+dsf_status dsf_inputs_options(const input_options *in, const char *default_prefill, dsf_options *o,
+                              const char **accept)
+{
+    *o = (dsf_options){.model = in->model,
+                       .context = in->context,
+                       .chunk = in->chunk,
+                       .rewind = in->rewind,
+                       .threads = (int)in->threads,
+                       .accept_config = accept};
+    for (int i = 0; i < in->accept.n; i++) accept[i] = in->accept.item[i];
+    accept[in->accept.n] = NULL;
+    if (in->threads < 0 || in->threads > 1024)
+        return DSF_FAIL(DSF_EINVAL, "--threads %lld: 1 to 1024", (long long)in->threads);
+    if (in->log) dsf_cmd_log_level(in->log);
+    o->log = *dsf_cmd_log();
+    DSF_TRY(pick_prefill(in->prefill ? in->prefill : default_prefill, &o->prefill));
+    return pick_backend(in, o);
+}
+
+const char *dsf_inputs_backend(const dsf_options *o)
+{
+    return o->variants && strcmp(o->variants, "ref") == 0 ? "ref" : "cpu";
+}

@@ -1,0 +1,55 @@
+/* What run, dump, graft and bench share: the options that name a model, a prompt and an engine. */
+#ifndef DSF_TOOLS_INPUTS_H
+#define DSF_TOOLS_INPUTS_H
+
+#include "cmd.h"
+#include "dsf.h"
+#include "text/bpe.h"
+
+typedef struct {
+    const char *model, *prompt, *chat, *ids, *ids_file;
+    const char *prefill, *backend, *variants, *log;
+    int64_t context, chunk, threads, rewind;
+    opt_list accept;
+} input_options;
+
+/* Rows of the option table for the two groups; `in` is an input_options variable. */
+#define INPUT_PROMPT_OPTS(in)                                                                      \
+    {"--prompt", OPT_STRING, &(in).prompt, "S",                                                    \
+     "text, encoded as it is (special tokens are matched)"},                                       \
+        {"--chat", OPT_STRING, &(in).chat, "FILE",                                                 \
+         "chat request as JSON, or - for standard input"},                                         \
+        {"--ids", OPT_STRING, &(in).ids, "1,2,3", "token ids"},                                    \
+    {                                                                                              \
+        "--ids-file", OPT_STRING, &(in).ids_file, "FILE",                                          \
+            "decimal ids separated by white space or commas"                                       \
+    }
+#define INPUT_ENGINE_OPTS(in)                                                                      \
+    {"--prefill", OPT_STRING, &(in).prefill, "MODE", "exact, cone or replay"},                     \
+        {"--backend", OPT_STRING, &(in).backend, "B", "auto, cpu, ref or cuda"},                   \
+        {"--variants", OPT_STRING, &(in).variants, "MASK",                                         \
+         "kernel mask: ref, -avx512, -avx512:attn"},                                               \
+        {"--ctx", OPT_INT, &(in).context, "N", "positions of the sequence"},                       \
+        {"--chunk", OPT_INT, &(in).chunk, "N", "rows of a prefill pass"},                          \
+        {"--threads", OPT_INT, &(in).threads, "N", "threads (default: all processors)"},           \
+        {"--accept-config", OPT_LIST, &(in).accept, "KEY",                                         \
+         "accept this unknown key of config.json"},                                                \
+    {                                                                                              \
+        "--log", OPT_STRING, &(in).log, "LEVEL", "error, warn, info or debug"                      \
+    }
+
+/* Exactly one of --prompt, --chat, --ids, --ids-file, as ids. bpe: the model's tokenizer (opened
+ * when a text was given; *bpe may be NULL after). */
+DSF_MUST dsf_status dsf_inputs_ids(const input_options *in, dsf_bpe **bpe, dsf_ids *ids);
+/* Fills dsf_options from the flags. EINVAL for unknown words; ENOTSUP for cuda. accept: room for 33
+ * keys. */
+DSF_MUST dsf_status dsf_inputs_options(const input_options *in, const char *default_prefill,
+                                       dsf_options *o, const char **accept);
+/* Reads a whole file, or standard input for "-", into b. */
+DSF_MUST dsf_status dsf_inputs_read(const char *path, dsf_buf *b);
+/* Parses a list of decimal ids. */
+DSF_MUST dsf_status dsf_inputs_parse_ids(const char *name, const char *text, size_t n,
+                                         dsf_ids *ids);
+const char *dsf_inputs_backend(const dsf_options *o);
+
+#endif
