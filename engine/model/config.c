@@ -191,7 +191,10 @@ static dsf_status take_sections(parser *p, const dsf_json *root)
     refuse_strangers(p, IN_TOP, root);
     for (int i = 0; i < dsf_config_n_fields; i++) {
         const dsf_config_field *f = &dsf_config_fields[i];
-        if (!object[f->in]) continue; /* its absence is told once */
+        if (!object[f->in]) { /* told once, for the section */
+            dsf_config_mark(&p->faults, place(p, f));
+            continue;
+        }
         const dsf_json *v = dsf_json_get(object[f->in], f->key);
         if (!v) {
             if (!f->optional) FAULT(p, f, "%s", "missing");

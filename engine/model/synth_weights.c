@@ -1,10 +1,11 @@
 /* Everything is drawn from mix(key(seed, tensor) + position): no state, no order, no libm (sqrt is
  * exactly rounded everywhere). Gaussian draws are sums of four uniforms (Irwin-Hall).
  *
- * Quantised tensors are made as codes and scales. With codes of root mean square t, scales
- * 2^(k + d), d spread over -1, 0, 1 by position and one more binade with probability p, the
- * weights' mean square is t^2 4^k (1/4 + 1 + 4)/3 (1 + 3 p): k and p follow from the wanted
- * deviation. */
+ * Quantised tensors are made as codes and scales. Scales are 2^(k + d), d spread over -1, 0, 1 by
+ * position, so with codes of root mean square t the weights' mean square is t^2 4^k (1/4 + 1 +
+ * 4)/3. fp8: k and t follow from the wanted deviation. fp4: all sixteen codes are alike, t is
+ * fixed, and a share p of the scales gets one more binade: a factor of 1 + 3 p.
+ */
 #include "model/synth_weights.h"
 
 #include <math.h>
@@ -130,50 +131,34 @@ static const recipe recipes[DSF_N_ROLES] = {
 /* ---- quantised tensors ---- */
 
 enum { CODES = 1 << 16 };
-#define E4M3_RMS 120.0              /* the largest draw, 3.45 x 120, stays below 448: never NaN */
-#define E2M1_RMS 2.9261749776799064 /* all sixteen nibbles alike: sqrt(68.5 / 8) */
+#define E4M3_RMS      120.0              /* at most: 3.47 x 120 stays below 448, never NaN */
+#define E2M1_RMS      2.9261749776799064 /* sqrt(68.5 / 8) */
+#define SPREAD_SQUARE 1.75               /* mean of 4^d */
 
 struct dsf_synth_source {
     const dsf_config *c;
     uint64_t seed;
+    double rms;          /* of the codes below */
     uint8_t e4m3[CODES]; /* gaussian codes, indexed by 16 random bits */
 };
-
-static void make_codes(uint8_t *code)
-{
-    for (uint32_t i = 0; i < CODES; i++) {
-        uint64_t u = draw(0x5bd1e995u, i);
-        code[i] = dsf_f32_to_e4m3((float)(gauss(u) * E4M3_RMS));
-    }
-}
 
 dsf_status dsf_synth_source_open(dsf_synth_source **out, const dsf_config *c, uint64_t seed)
 {
     DSF_TRY(dsf_mem_new(out, 1, sizeof **out));
     (*out)->c = c;
     (*out)->seed = seed;
-    make_codes((*out)->e4m3);
     return DSF_OK;
 }
 
 void dsf_synth_source_close(dsf_synth_source *s) { dsf_mem_free(s); }
 
-/* Codes do not depend on how the fill is cut: byte i comes from draw i/8 (fp4) or i/4 (fp8). */
-static void fill_e2m1(uint64_t key, int64_t from, int64_t bytes, uint8_t *out)
+/* Tensors of one role share their codes' deviation, so this is made once a role. */
+static void make_codes(dsf_synth_source *s, double rms)
 {
-    for (int64_t i = 0; i < bytes; i += 8) {
-        uint64_t u = draw(key, (uint64_t)(from + i) / 8);
-        for (int64_t j = 0; j < 8 && i + j < bytes; j++) out[i + j] = (uint8_t)(u >> 8 * j);
-    }
-}
-
-static void fill_e4m3(const dsf_synth_source *s, uint64_t key, int64_t from, int64_t bytes,
-                      uint8_t *out)
-{
-    for (int64_t i = 0; i < bytes; i += 4) {
-        uint64_t u = draw(key, (uint64_t)(from + i) / 4);
-        for (int64_t j = 0; j < 4 && i + j < bytes; j++) out[i + j] = s->e4m3[u >> 16 * j & 0xFFFF];
-    }
+    if (s->rms == rms) return;
+    s->rms = rms;
+    for (uint32_t i = 0; i < CODES; i++)
+        s->e4m3[i] = dsf_f32_to_e4m3((float)(gauss(draw(0x5bd1e995u, i)) * rms));
 }
 
 /* The wanted deviation of a weight tensor's values. */
@@ -186,6 +171,38 @@ static double deviation(const dsf_synth_source *s, const dsf_name *n)
     return r->kind == FAN ? r->a / sqrt((double)fan) : r->a;
 }
 
+/* want = 2^k x rest, rest in (most / 2, most]. */
+static int split(double want, double most, double *rest)
+{
+    int k = 0;
+    for (; want > most; want /= 2) k++;
+    for (; want <= most / 2; want *= 2) k--;
+    *rest = want;
+    return k;
+}
+
+/* Codes do not depend on how the fill is cut: byte i comes from draw i/8 (fp4) or i/4 (fp8). */
+static void fill_e2m1(uint64_t key, int64_t from, int64_t bytes, uint8_t *out)
+{
+    for (int64_t i = 0; i < bytes; i += 8) {
+        uint64_t u = draw(key, (uint64_t)(from + i) / 8);
+        for (int64_t j = 0; j < 8 && i + j < bytes; j++) out[i + j] = (uint8_t)(u >> 8 * j);
+    }
+}
+
+static void fill_e4m3(dsf_synth_source *s, const dsf_name *n, int64_t from, int64_t bytes,
+                      uint8_t *out)
+{
+    double rms;
+    uint64_t key = make_key(s->seed, n->name);
+    (void)split(deviation(s, n) / sqrt(SPREAD_SQUARE), E4M3_RMS, &rms);
+    make_codes(s, rms);
+    for (int64_t i = 0; i < bytes; i += 4) {
+        uint64_t u = draw(key, (uint64_t)(from + i) / 4);
+        for (int64_t j = 0; j < 4 && i + j < bytes; j++) out[i + j] = s->e4m3[u >> 16 * j & 0xFFFF];
+    }
+}
+
 static void fill_scales(const dsf_synth_source *s, const dsf_name *n, int64_t from, int64_t bytes,
                         uint8_t *out)
 {
@@ -193,13 +210,10 @@ static void fill_scales(const dsf_synth_source *s, const dsf_name *n, int64_t fr
     /* each three neighbours get -1, 0 and 1 in some order, so that small tensors are balanced */
     static const int8_t spread[6][3] = {{-1, 0, 1}, {-1, 1, 0}, {0, -1, 1},
                                         {0, 1, -1}, {1, -1, 0}, {1, 0, -1}};
-    double want = deviation(s, n), t = fp4 ? E2M1_RMS : E4M3_RMS;
-    double square = want * want / (t * t) / 1.75;
-    int k = 127;
-    for (; square < 1; square *= 4) k--;
-    for (; square >= 4; square /= 4) k++;
-    double more = (square - 1) / 3; /* probability, in [0, 1) */
-    uint64_t below = (uint64_t)(more * 4294967296.0), key = make_key(s->seed, n->name);
+    double rest, most = fp4 ? 2 * E2M1_RMS : E4M3_RMS;
+    int k = 127 + split(deviation(s, n) / sqrt(SPREAD_SQUARE), most, &rest);
+    double share = fp4 ? (rest * rest / (E2M1_RMS * E2M1_RMS) - 1) / 3 : 0; /* in [0, 1] */
+    uint64_t below = (uint64_t)(share * 4294967296.0), key = make_key(s->seed, n->name);
     for (int64_t i = 0; i < bytes; i++) {
         int64_t at = from + i;
         int turn = (int)(draw(key, (uint64_t)(at / 3)) % 6);
@@ -216,27 +230,35 @@ static void fill_scales(const dsf_synth_source *s, const dsf_name *n, int64_t fr
 enum { GROUP = 32, OUTLIERS = 3 };
 #define DEAD_GROUP 5e-6
 
+static int64_t dead_group(uint64_t key, int64_t d)
+{
+    return (int64_t)(draw(key, (uint64_t)d) % (uint64_t)(d / GROUP));
+}
+
+/* The o-th outlier: a channel outside the dead group. */
+static int64_t outlier(uint64_t key, int64_t d, int o)
+{
+    int64_t live = d > GROUP ? d - GROUP : 1;
+    int64_t i = (int64_t)(draw(key, (uint64_t)(d + 1 + o)) % (uint64_t)live);
+    return i < GROUP * dead_group(key, d) ? i : i + GROUP;
+}
+
 static double spread_factor(uint64_t key, int64_t d, int64_t i)
 {
     static const double factor[] = {0.35355339059327379, 0.5, 0.70710678118654757, 1,
                                     1.4142135623730951,  2,   2.8284271247461903};
     uint64_t u = draw(key, (uint64_t)i);
-    double v = factor[(u >> 40) % 7] * (1 + 0.15 * gauss(mix(u)));
+    double v = factor[(u >> 40) % 7];
     for (int o = 0; o < OUTLIERS; o++)
-        if (i == (int64_t)(draw(key, (uint64_t)(d + o)) % (uint64_t)d)) v *= 16;
-    return v;
-}
-
-static bool in_dead_group(uint64_t key, int64_t d, int64_t i)
-{
-    return i / GROUP == (int64_t)(draw(key, (uint64_t)d + OUTLIERS) % (uint64_t)(d / GROUP));
+        if (i == outlier(key, d, o)) v = 16;
+    return v * (1 + 0.15 * gauss(mix(u)));
 }
 
 static double spread_scale(uint64_t key, int64_t d, double rms)
 {
     double sum = 0;
     for (int64_t i = 0; i < d; i++) {
-        double v = in_dead_group(key, d, i) ? 0 : spread_factor(key, d, i);
+        double v = i / GROUP == dead_group(key, d) ? 0 : spread_factor(key, d, i);
         sum += v * v;
     }
     return rms / sqrt(sum / (double)d);
@@ -268,8 +290,8 @@ static double plain_value(const plain *p, int64_t i)
     case AROUND:
         return p->r.a * (1 + p->r.b * gauss(u));
     case SPREAD:
-        return in_dead_group(p->key, d, i) ? DEAD_GROUP * (1 + 0.1 * gauss(u))
-                                           : p->scale * spread_factor(p->key, d, i);
+        return i / GROUP == dead_group(p->key, d) ? DEAD_GROUP * (1 + 0.1 * gauss(u))
+                                                  : p->scale * spread_factor(p->key, d, i);
     case BASE:
         return base_value(p->n, u, i);
     case SIGNED: {
@@ -306,7 +328,7 @@ void dsf_synth_fill(dsf_synth_source *s, const dsf_name *n, int64_t from, int64_
     else if (n->dtype == DSF_E2M1X2)
         fill_e2m1(make_key(s->seed, n->name), from, bytes, out);
     else if (n->dtype == DSF_E4M3)
-        fill_e4m3(s, make_key(s->seed, n->name), from, bytes, out);
+        fill_e4m3(s, n, from, bytes, out);
     else
         fill_plain(s, n, from, bytes, out);
 }

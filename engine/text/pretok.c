@@ -183,8 +183,9 @@ static dsf_status compile(dsf_pretok *p, translation *t)
     if (!code) {
         unsigned char words[160];
         (void)pcre2_get_error_message(error, words, sizeof words);
-        return DSF_FAIL(DSF_ECORRUPT, "%s: pre_tokenizer: regex %d: about byte %zu: %s", t->name,
-                        t->stage + 1, (size_t)at, (char *)words);
+        return DSF_FAIL(error == PCRE2_ERROR_HEAP_FAILED ? DSF_ENOMEM : DSF_ECORRUPT,
+                        "%s: pre_tokenizer: regex %d: about byte %zu: %s", t->name, t->stage + 1,
+                        (size_t)at, (char *)words);
     }
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without it the interpreter runs */
     p->code[p->n++] = code;

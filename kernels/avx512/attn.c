@@ -90,29 +90,38 @@ static void decode_q8(float *v, const uint8_t *rec, int64_t d)
         float *out = half_row(v, g);
         for (int64_t c = 0; c < 32; c += LANES) {
             __m128i code = _mm_loadu_si128((const __m128i *)(const void *)(rec + 32 * g + c));
-            __m512 x = dsf_lane_from_e4m3(_mm512_cvtepu8_epi32(code));
+            __m512 x = dsf_lane_from_e4m3(code);
             _mm512_store_ps(out + c, _mm512_mul_ps(x, scale));
         }
     }
 }
 
-static void decode_q4n(float *v, const uint8_t *rec, int64_t d)
+/* 32 channels from 16 bytes; scale: of the first 16 in the low lanes, of the others in the high. */
+static void decode_e2m1(float *out, const uint8_t *bytes, __m512 scale)
 {
     const __m512 grid =
         _mm512_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -.5f, -1, -1.5f, -2, -3, -4, -6);
     const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-    for (int64_t g = 0; g < d / 32; g++) {
-        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(rec + 16 * g));
-        __m512i x = _mm512_cvtepu8_epi32(bytes); /* two channels a lane; permutes look at 4 bits */
-        __m512 scale = _mm512_set1_ps(dsf_e4m3_to_f32(rec[d / 2 + 2 * g]));
-        scale = _mm512_mask_mov_ps(scale, 0xFF00,
-                                   _mm512_set1_ps(dsf_e4m3_to_f32(rec[d / 2 + 2 * g + 1])));
-        __m512 even = _mm512_mul_ps(_mm512_permutexvar_ps(x, grid), scale);
-        __m512 odd = _mm512_mul_ps(_mm512_permutexvar_ps(_mm512_srli_epi32(x, 4), grid), scale);
-        float *out = half_row(v, g);
-        _mm512_store_ps(out, _mm512_permutex2var_ps(even, first, odd));
-        _mm512_store_ps(out + LANES, _mm512_permutex2var_ps(even, second, odd));
+    /* Two channels a lane; permutes look at 4 bits. */
+    __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)bytes));
+    __m512 even = _mm512_mul_ps(_mm512_permutexvar_ps(x, grid), scale);
+    __m512 odd = _mm512_mul_ps(_mm512_permutexvar_ps(_mm512_srli_epi32(x, 4), grid), scale);
+    _mm512_store_ps(out, _mm512_permutex2var_ps(even, first, odd));
+    _mm512_store_ps(out + LANES, _mm512_permutex2var_ps(even, second, odd));
+}
+
+static void decode_q4n(float *v, const uint8_t *rec, int64_t d)
+{
+    const __m512i two = _mm512_set1_epi32(2);
+    for (int64_t g = 0; g < d / 32; g += LANES / 2) { /* 16 scales at a time */
+        int64_t left = d / 32 - g < LANES / 2 ? d / 32 - g : LANES / 2;
+        __mmask16 mask = (__mmask16)((1u << 2 * left) - 1);
+        __m512 scales = dsf_lane_from_e4m3(_mm_maskz_loadu_epi8(mask, rec + d / 2 + 2 * g));
+        __m512i pick = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+        for (int64_t i = 0; i < left; i++, pick = _mm512_add_epi32(pick, two))
+            decode_e2m1(half_row(v, g + i), rec + 16 * (g + i),
+                        _mm512_permutexvar_ps(pick, scales));
     }
 }
 
@@ -148,6 +157,16 @@ static void transpose16(float *out, const float *in)
     }
 }
 
+/* Selected records lie anywhere in memory: ask for the next block's while this one is worked on. */
+static void prefetch_block(const job *j, const dsf_attn_key *key, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        int64_t bytes = dsf_dtype_bytes(key[i].is_main ? DSF_Q4N : DSF_Q8, j->d);
+        for (int64_t at = 0; at < bytes; at += 64)
+            _mm_prefetch((const char *)key[i].record + at, _MM_HINT_T1);
+    }
+}
+
 static void decode_block(const job *j, const workspace *w, const dsf_attn_key *key, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -166,22 +185,32 @@ static void decode_block(const job *j, const workspace *w, const dsf_attn_key *k
 }
 
 /* c [heads][64] += x [heads][steps] y [steps][64], rows of c and x at their strides. */
-static inline __attribute__((always_inline)) void tile(float *c, int64_t c_stride, const float *x,
-                                                       int64_t x_stride, const float *y,
-                                                       int64_t steps, const int heads)
+typedef struct {
+    float *c;
+    int64_t c_stride;
+    const float *x;
+    int64_t x_stride;
+    const float *y;
+    int64_t steps;
+} product;
+
+static inline __attribute__((always_inline)) void tile(const product *p, int64_t head,
+                                                       const int heads)
 {
+    float *c = p->c + head * p->c_stride;
+    const float *x = p->x + head * p->x_stride, *y = p->y;
     __m512 acc[TILE][4];
 #pragma GCC unroll 6
     for (int i = 0; i < heads; i++)
 #pragma GCC unroll 4
-        for (int n = 0; n < 4; n++) acc[i][n] = _mm512_load_ps(c + i * c_stride + n * LANES);
-    for (int64_t s = 0; s < steps; s++, y += PANEL) {
+        for (int n = 0; n < 4; n++) acc[i][n] = _mm512_load_ps(c + i * p->c_stride + n * LANES);
+    for (int64_t s = 0; s < p->steps; s++, y += PANEL) {
         __m512 col[4];
 #pragma GCC unroll 4
         for (int n = 0; n < 4; n++) col[n] = _mm512_load_ps(y + n * LANES);
 #pragma GCC unroll 6
         for (int i = 0; i < heads; i++) {
-            __m512 row = _mm512_set1_ps(x[i * x_stride + s]);
+            __m512 row = _mm512_set1_ps(x[i * p->x_stride + s]);
 #pragma GCC unroll 4
             for (int n = 0; n < 4; n++) acc[i][n] = _mm512_fmadd_ps(row, col[n], acc[i][n]);
         }
@@ -189,29 +218,28 @@ static inline __attribute__((always_inline)) void tile(float *c, int64_t c_strid
 #pragma GCC unroll 6
     for (int i = 0; i < heads; i++)
 #pragma GCC unroll 4
-        for (int n = 0; n < 4; n++) _mm512_store_ps(c + i * c_stride + n * LANES, acc[i][n]);
+        for (int n = 0; n < 4; n++) _mm512_store_ps(c + i * p->c_stride + n * LANES, acc[i][n]);
 }
 
-static void multiply(float *c, int64_t c_stride, const float *x, int64_t x_stride, const float *y,
-                     int64_t steps, int64_t heads)
+static void multiply(product p, int64_t heads)
 {
-    for (; heads >= TILE; heads -= TILE, c += TILE * c_stride, x += TILE * x_stride)
-        tile(c, c_stride, x, x_stride, y, steps, TILE);
-    switch (heads) {
+    int64_t head = 0;
+    for (; head + TILE <= heads; head += TILE) tile(&p, head, TILE);
+    switch (heads - head) {
     case 5:
-        tile(c, c_stride, x, x_stride, y, steps, 5);
+        tile(&p, head, 5);
         break;
     case 4:
-        tile(c, c_stride, x, x_stride, y, steps, 4);
+        tile(&p, head, 4);
         break;
     case 3:
-        tile(c, c_stride, x, x_stride, y, steps, 3);
+        tile(&p, head, 3);
         break;
     case 2:
-        tile(c, c_stride, x, x_stride, y, steps, 2);
+        tile(&p, head, 2);
         break;
     case 1:
-        tile(c, c_stride, x, x_stride, y, steps, 1);
+        tile(&p, head, 1);
         break;
     default:
         break;
@@ -255,11 +283,11 @@ static void attend_block(const job *j, const workspace *w, int64_t heads, int64_
     memset(w->p, 0, (size_t)(heads * PANEL) * sizeof(float));
     for (int64_t c = 0; c < j->d; c += PANEL) {
         int64_t steps = j->d - c < PANEL ? j->d - c : PANEL;
-        multiply(w->p, PANEL, w->q + c, j->pd, w->k + c * PANEL, steps, heads);
+        multiply((product){w->p, PANEL, w->q + c, j->pd, w->k + c * PANEL, steps}, heads);
     }
     for (int64_t head = 0; head < heads; head++) softmax_head(j, w, head, count);
     for (int64_t c = 0; c < j->d; c += PANEL)
-        multiply(w->o + c, j->pd, w->p, PANEL, w->v + c * PANEL, count, heads);
+        multiply((product){w->o + c, j->pd, w->p, PANEL, w->v + c * PANEL, count}, heads);
 }
 
 static void begin(const job *j, const workspace *w, const uint16_t *q, int64_t heads)
@@ -303,7 +331,9 @@ static void attend(void *arg, int64_t item, int worker)
     begin(j, &w, (const uint16_t *)j->a->q.data + at, heads);
     for (int64_t b = 0; b < total; b += PANEL) {
         int64_t count = total - b < PANEL ? total - b : PANEL;
+        int64_t next = total - b - count < PANEL ? total - b - count : PANEL;
         decode_block(j, &w, w.key + b, count);
+        prefetch_block(j, w.key + b + count, next);
         attend_block(j, &w, heads, count);
     }
     finish(j, &w, (uint16_t *)j->a->out.data + at, (const float *)j->a->sink.data + first, heads);

@@ -1,6 +1,7 @@
 #include "avx512/gemm.h"
 
 #include "avx512/expand.h"
+#include "avx512/lane.h"
 
 enum {
     LANES = 16,
@@ -316,4 +317,13 @@ void dsf_gemm_run(const dsf_gemm *g, const dsf_gemm_block *b)
         few_e4m3(g, b);
     else
         few_bf16(g, b);
+}
+
+void dsf_gemm_store_bf16(uint16_t *out, const float *sum, int n)
+{
+    for (int i = 0; i < n; i += LANES) {
+        __mmask16 have = (__mmask16)dsf_mask_low(n - i);
+        __m512 v = dsf_lane_round_bf16(_mm512_maskz_loadu_ps(have, sum + i));
+        _mm256_mask_storeu_epi16(out + i, have, dsf_lane_to_bf16(v));
+    }
 }

@@ -40,16 +40,20 @@ void dsf_gemm_run(const dsf_gemm *g, const dsf_gemm_block *b);
 enum { DSF_GEMM_SUM_BYTES = DSF_GEMM_ROWS * DSF_GEMM_OUTS * 4 };
 size_t dsf_gemm_scratch(void);
 
-/* The widest blocks into which n rows and their outputs are cut. */
-static inline int dsf_gemm_rows(int64_t n)
+/* Rows and outputs of the blocks into which a product of n rows is cut: equal row blocks, so that
+ * none is left with a few rows of its own. */
+static inline int64_t dsf_gemm_rows(int64_t n)
 {
-    (void)n;
-    return DSF_GEMM_ROWS;
+    int64_t blocks = (n + DSF_GEMM_ROWS - 1) / DSF_GEMM_ROWS;
+    return blocks <= 1 ? n : ((n + blocks - 1) / blocks + 3) / 4 * 4;
 }
 
-static inline int dsf_gemm_outs(int64_t n)
+static inline int64_t dsf_gemm_outs(int64_t n)
 {
     return n <= DSF_GEMM_FEW_ROWS ? DSF_GEMM_FEW_OUTS : DSF_GEMM_OUTS;
 }
+
+/* Sums to n consecutive bf16. */
+void dsf_gemm_store_bf16(uint16_t *out, const float *sum, int n);
 
 #endif

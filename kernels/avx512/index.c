@@ -3,26 +3,23 @@
  * (vpdpbusd): keys as bytes 2k + 12 >= 0, queries as signed 2q, and -12 sum(2q) as the start of the
  * sum. Then one product with the key's scale (the 1/4 of the doubling is in it, exact) and one
  * multiply-add with the query's, in the order of the contract: the same roundings as the reference,
- * the same bits.
- *
- * Selection: scores become 16-bit numbers in the same order, a bisection finds the k-th best (16
- * counting passes, whatever the data), one pass collects ids in ascending order. */
+ * the same bits. Selection is in select.h. */
 #include "ops/index.h"
 
 #include <string.h>
 
 #include "avx512/lane.h"
+#include "avx512/select.h"
 #include "base/num.h"
 
 enum {
     LANES = 16,
-    TILE = 32,    /* entries */
+    TILE = DSF_SELECT_LANES, /* entries */
     HEADS = 4,    /* of a register tile: 8 sums, 8 dots, 2 keys, 1 query of 32 registers */
     ROWS = 4,     /* that share a decoded tile; decoding costs a tenth of scoring one row */
     CHUNK = 1024, /* entries of a work item where rows are few */
     FEW_ROWS = 64
 };
-enum { SORTED_MINUS_INF = 0x007F }; /* -inf among the 16-bit numbers; NaN counts as -inf */
 
 /* Scoring. */
 
@@ -246,16 +243,7 @@ __attribute__((target("avx512vnni"))) static __m512i score_tile(const job *j, co
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-/* 32 scores as numbers whose unsigned order is theirs: NaN is -inf, both zeros are one. */
-static __m512i to_sorted(__m512i x)
-{
-    __m512i magnitude = _mm512_and_si512(x, _mm512_set1_epi16(0x7FFF));
-    __mmask32 nan = _mm512_cmpgt_epi16_mask(magnitude, _mm512_set1_epi16(0x7F80));
-    x = _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(magnitude, magnitude), x);
-    x = _mm512_mask_mov_epi16(x, nan, _mm512_set1_epi16((short)0xFF80));
-    __m512i flip = _mm512_or_si512(_mm512_srai_epi16(x, 15), _mm512_set1_epi16((short)0x8000));
-    return _mm512_xor_si512(x, flip);
-}
+static int64_t row_slot(const job *j, int64_t i) { return ((const int32_t *)j->slot.data)[i]; }
 
 /* Entries that one row looks at: the visible ones, or those of its pool. */
 typedef struct {
@@ -301,93 +289,54 @@ static candidates scored_of(const job *j, int64_t i)
 /* Where the scores of row i go: scores of index_scores, or 16-bit numbers of a group's row. */
 static void store_tile(const job *j, uint16_t *out, int64_t at, int64_t count, __m512i x)
 {
-    int64_t left = count - at;
-    __mmask32 mask = left < TILE ? (1u << left) - 1 : 0xFFFFFFFFu;
-    _mm512_mask_storeu_epi16(out + at, mask, j->topk.rank ? to_sorted(x) : x);
+    __mmask32 mask = dsf_select_mask(at, count);
+    _mm512_mask_storeu_epi16(out + at, mask, j->topk.rank ? dsf_select_order(x) : x);
 }
 
-/* Candidates from..to of rows i..i+n-1, which have them in common up to each one's count. */
-static void score_run(const job *j, const workspace *w, int64_t i, int64_t n, int64_t from,
-                      int64_t to, uint16_t *out)
+/* Candidates from..to of rows i..i+n-1; out: of row i, the next ones `padded` apart. */
+typedef struct {
+    int64_t i, n, from, to;
+    uint16_t *out;
+} span;
+
+/* Rows of one sequence that have their candidates in common, up to each one's count. */
+static void score_run(const job *j, workspace *w, span s)
 {
-    int64_t bytes = dsf_dtype_bytes(DSF_Q4X, j->d), count[ROWS];
-    const uint8_t *keys =
-        (const uint8_t *)j->keys.data + ((const int32_t *)j->slot.data)[i] * j->keys.dim[1] * bytes;
+    int64_t bytes = dsf_dtype_bytes(DSF_Q4X, j->d), count[ROWS], slot = row_slot(j, s.i);
+    const uint8_t *keys = (const uint8_t *)j->keys.data + slot * j->keys.dim[1] * bytes;
     candidates most = {0};
-    for (int64_t r = 0; r < n; r++) {
-        candidates c = scored_of(j, i + r);
-        count[r] = c.count < to ? c.count : to;
+    for (int64_t r = 0; r < s.n; r++) {
+        candidates c = scored_of(j, s.i + r);
+        count[r] = c.count < s.to ? c.count : s.to;
         if (c.count >= most.count) most = c;
-        if (count[r] > from) load_row(j, &w->row[r], i + r);
+        if (count[r] > s.from) load_row(j, &w->row[r], s.i + r);
     }
-    if (to > most.count) to = most.count;
-    for (int64_t at = from; at < to; at += TILE) {
+    if (s.to > most.count) s.to = most.count;
+    for (int64_t at = s.from; at < s.to; at += TILE) {
         const uint8_t *rec[TILE];
         for (int64_t e = 0; e < TILE; e++) /* past the end: the last one again */
-            rec[e] = keys + entry_at(&most, at + e < to ? at + e : to - 1) * bytes;
+            rec[e] = keys + entry_at(&most, at + e < s.to ? at + e : s.to - 1) * bytes;
         load_keys(j, w, rec, 0);
         load_keys(j, w, rec + LANES, 1);
-        for (int64_t r = 0; r < n; r++)
+        for (int64_t r = 0; r < s.n; r++)
             if (at < count[r])
-                store_tile(j, out + r * j->padded, at, count[r], score_tile(j, w, &w->row[r]));
+                store_tile(j, s.out + r * j->padded, at, count[r], score_tile(j, w, &w->row[r]));
     }
 }
 
-/* The same for rows i..i+n-1 of any sequences: runs of one slot. */
-static void score_rows(const job *j, const workspace *w, int64_t i, int64_t n, int64_t from,
-                       int64_t to, uint16_t *out)
+/* The same for rows of any sequences. */
+static void score_rows(const job *j, workspace *w, span s)
 {
-    const int32_t *slot = j->slot.data;
     int alone = j->pool_in.rank && !j->pool_out.rank;
-    for (int64_t at = 0, run; at < n; at += run) {
-        for (run = 1; !alone && at + run < n && slot[i + at + run] == slot[i + at];) run++;
-        score_run(j, w, i + at, run, from, to, out + at * j->padded);
+    for (int64_t end = s.i + s.n; s.i < end; s.i += s.n) {
+        for (s.n = 1; !alone && s.i + s.n < end; s.n++)
+            if (row_slot(j, s.i + s.n) != row_slot(j, s.i)) break;
+        score_run(j, w, s);
+        s.out += s.n * j->padded;
     }
 }
 
 /* Selection. */
-
-static int64_t count_from(const uint16_t *x, int64_t n, unsigned threshold)
-{
-    __m512i t = _mm512_set1_epi16((short)threshold);
-    int64_t count = 0;
-    for (int64_t at = 0; at < n; at += TILE) {
-        __mmask32 mask = n - at < TILE ? (1u << (n - at)) - 1 : 0xFFFFFFFFu;
-        __m512i v = _mm512_maskz_loadu_epi16(mask, x + at);
-        count += __builtin_popcount(_mm512_mask_cmpge_epu16_mask(mask, v, t));
-    }
-    return count;
-}
-
-/* Positions in x of its k largest that are at least `least` (ties: the first ones), ascending.
- * Returns how many. */
-static int64_t keep_best(int32_t *best, int64_t k, const uint16_t *x, int64_t n, unsigned least)
-{
-    unsigned low = least, high = 0x10000; /* at least k are >= low, if as many are >= least */
-    int64_t ties = n, kept = 0;
-    if (count_from(x, n, least) > k) {
-        while (high - low > 1) {
-            unsigned mid = low + (high - low) / 2;
-            if (count_from(x, n, mid) >= k)
-                low = mid;
-            else
-                high = mid;
-        }
-        ties = k - (high < 0x10000 ? count_from(x, n, high) : 0);
-    }
-    for (int64_t at = 0; at < n; at += TILE) {
-        __mmask32 in = n - at < TILE ? (1u << (n - at)) - 1 : 0xFFFFFFFFu;
-        __m512i v = _mm512_maskz_loadu_epi16(in, x + at), t = _mm512_set1_epi16((short)low);
-        uint32_t taken = _mm512_mask_cmpge_epu16_mask(in, v, t);
-        uint32_t equal = _mm512_mask_cmpeq_epu16_mask(in, v, t);
-        for (; taken; taken &= taken - 1) {
-            uint32_t bit = taken & -taken;
-            if (equal & bit && ties-- <= 0) continue;
-            best[kept++] = (int32_t)(at + __builtin_ctz(taken));
-        }
-    }
-    return kept;
-}
 
 static void select_topk(const job *j, const workspace *w, int64_t i, const uint16_t *x)
 {
@@ -399,7 +348,7 @@ static void select_topk(const job *j, const workspace *w, int64_t i, const uint1
         for (int64_t e = 0; e < c.count; e++) w->part[e] = x[entry_at(&c, e)];
         x = w->part;
     }
-    int64_t kept = keep_best(topk, k, x, c.count, 0);
+    int64_t kept = dsf_select_best(topk, k, x, c.count, 0);
     for (int64_t m = 0; c.pool && m < kept; m++) topk[m] = (int32_t)entry_at(&c, topk[m]);
     for (int64_t m = kept; m < k; m++) topk[m] = -1;
 }
@@ -417,7 +366,7 @@ static void select_pool(const job *j, const workspace *w, int64_t i, const uint1
         w->best[m] = max;
     }
     if (newest >= 0 && b > 0) {
-        kept = keep_best(pool, b - 1, w->best, newest, SORTED_MINUS_INF + 1);
+        kept = dsf_select_best(pool, b - 1, w->best, newest, DSF_SELECT_MINUS_INF + 1);
         pool[kept++] = (int32_t)newest;
     }
     for (int64_t m = kept; m < b; m++) pool[m] = -1;
@@ -460,7 +409,7 @@ static void topk_group(void *arg, int64_t item, int worker)
     const job *j = arg;
     workspace w = workspace_of(j, worker);
     int64_t i = item * ROWS, n = j->n - i < ROWS ? j->n - i : ROWS;
-    score_rows(j, &w, i, n, 0, j->padded, w.score);
+    score_rows(j, &w, (span){i, n, 0, j->padded, w.score});
     for (int64_t r = 0; r < n; r++) select_row(j, &w, i + r, w.score + r * j->padded);
 }
 
@@ -472,7 +421,8 @@ static void topk_chunk(void *arg, int64_t item, int worker)
 {
     const job *j = arg;
     workspace w = workspace_of(j, worker), shared = workspace_of(j, 0);
-    score_rows(j, &w, j->first, group_rows(j), item * CHUNK, (item + 1) * CHUNK, shared.score);
+    score_rows(j, &w,
+               (span){j->first, group_rows(j), item * CHUNK, (item + 1) * CHUNK, shared.score});
 }
 
 static void topk_row(void *arg, int64_t item, int worker)
@@ -536,7 +486,7 @@ static void scores_item(void *arg, int64_t item, int worker)
     int64_t from = item % chunks * CHUNK;
     int64_t to = from + CHUNK < j->entries ? from + CHUNK : j->entries;
     uint16_t *out = (uint16_t *)j->scores.data + i * j->entries;
-    score_rows(j, &w, i, n, from, to, out);
+    score_rows(j, &w, (span){i, n, from, to, out});
     for (int64_t r = 0; r < n; r++) {
         int64_t seen = all_of(j, i + r).count;
         for (int64_t e = seen > from ? seen : from; e < to; e++)
@@ -583,9 +533,8 @@ static void select_item(void *arg, int64_t i, int worker)
     workspace w = {0};
     (void)cut(j, (uint8_t *)(x + j->padded), &w);
     for (int64_t at = 0; at < j->entries; at += TILE) {
-        int64_t left = j->entries - at;
-        __mmask32 mask = left < TILE ? (1u << left) - 1 : 0xFFFFFFFFu;
-        _mm512_store_si512(x + at, to_sorted(_mm512_maskz_loadu_epi16(mask, scores + at)));
+        __mmask32 mask = dsf_select_mask(at, j->entries);
+        _mm512_store_si512(x + at, dsf_select_order(_mm512_maskz_loadu_epi16(mask, scores + at)));
     }
     select_row(j, &w, i, x);
 }

@@ -27,15 +27,15 @@ static inline __m256i dsf_lane_to_bf16(__m512 x)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16));
 }
 
-/* e4m3 codes in dwords: the exponent field moved to f32's place counts from 7 instead of 127, which
- * 2^120 makes up for; subnormal codes come out right as f32 subnormals. */
-static inline __m512 dsf_lane_from_e4m3(__m512i c)
+/* 16 e4m3 codes. As f16 the exponent counts from 15 instead of 7, which 2^8 makes up for. By way of
+ * f16, because its subnormals convert at full speed; those of f32 cost an assist of 100 cycles. */
+static inline __m512 dsf_lane_from_e4m3(__m128i code)
 {
-    __m512i low = _mm512_and_si512(c, _mm512_set1_epi32(0x7F));
-    __m512i sign = _mm512_slli_epi32(_mm512_and_si512(c, _mm512_set1_epi32(0x80)), 24);
-    __m512 x = _mm512_castsi512_ps(_mm512_or_si512(_mm512_slli_epi32(low, 20), sign));
-    __mmask16 nan = _mm512_cmpeq_epi32_mask(low, _mm512_set1_epi32(0x7F));
-    x = _mm512_mul_ps(x, _mm512_set1_ps(0x1p120f));
+    __m256i c = _mm256_cvtepi8_epi16(code);
+    __m256i half = _mm256_and_si256(_mm256_slli_epi16(c, 7), _mm256_set1_epi16((short)0xBF80));
+    __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(c, _mm256_set1_epi16(0x7F)),
+                                            _mm256_set1_epi16(0x7F));
+    __m512 x = _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
     return _mm512_mask_mov_ps(x, nan, _mm512_set1_ps(__builtin_nanf("")));
 }
 

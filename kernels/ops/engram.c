@@ -27,8 +27,12 @@ static const dsf_operand gate_operands[] = {
 
 /* A copy: the vector version would be the same memcpy. */
 static const dsf_variant embed_variants[] = {{"ref", 0, dsf_embed_ref, NULL, NULL}};
-static const dsf_variant gather_variants[] = {{"ref", 0, dsf_engram_gather_ref, NULL, NULL}};
-static const dsf_variant gate_variants[] = {{"ref", 0, dsf_engram_gate_ref, NULL, NULL}};
+static const dsf_variant gather_variants[] = {
+    {"ref", 0, dsf_engram_gather_ref, NULL, NULL},
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_engram_gather_avx512), NULL, NULL}};
+static const dsf_variant gate_variants[] = {
+    {"ref", 0, dsf_engram_gate_ref, NULL, NULL},
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_engram_gate_avx512), NULL, NULL}};
 
 /* n, d, v */
 static const dsf_case embed_cases[] = {{{1, 1, 1}}, {{5, 17, 3}}, {{3, 5120, 9}}, {{130, 64, 40}}};

@@ -137,13 +137,20 @@ static void scores_init(void *args, const dsf_case *c)
     ((dsf_index_scores_args *)args)->ratio = (int)c->v[6];
 }
 
+/* Patterns are fine as scores' inputs unless the case asks for something special. */
+static void fill_inputs(dsf_tensor *q, dsf_tensor *keys, dsf_tensor *a, int64_t flags, uint64_t *r)
+{
+    if (!(flags & (FEW_VALUES | WEIRD))) return;
+    fill_records(q, flags, r);
+    fill_records(keys, flags, r);
+    fill_weights(a, flags, r);
+}
+
 static void scores_fill(void *args, const dsf_case *c, uint64_t seed)
 {
     dsf_index_scores_args *a = args;
     int64_t e = a->scores.dim[1], flags = c->v[7];
-    fill_records(&a->q, flags, &seed);
-    fill_records(&a->keys, flags, &seed);
-    fill_weights(&a->a, flags, &seed);
+    fill_inputs(&a->q, &a->keys, &a->a, flags, &seed);
     fill_positions(&a->pos, a->ratio, e / 2, e, flags, &seed);
     fill_slots(&a->slot, a->keys.dim[0], &seed);
 }
@@ -200,6 +207,7 @@ static void select_init(void *args, const dsf_case *c)
     dsf_index_select_args *a = args;
     a->ratio = (int)c->v[4];
     a->block = (int)c->v[5];
+    drop_absent(&a->pool_out, &a->pool_in, c->v[6]);
 }
 
 static void fill_scores(dsf_tensor *scores, int64_t flags, uint64_t *r)
@@ -219,10 +227,9 @@ static void select_fill(void *args, const dsf_case *c, uint64_t seed)
 {
     dsf_index_select_args *a = args;
     int64_t e = a->scores.dim[1], flags = c->v[6];
-    drop_absent(&a->pool_out, &a->pool_in, flags);
-    fill_scores(&a->scores, flags, &seed);
+    if (flags & (FEW_VALUES | WEIRD)) fill_scores(&a->scores, flags, &seed);
     fill_positions(&a->pos, a->ratio, a->topk.dim[1], e, flags, &seed);
-    if (flags & POOL_IN) fill_pool(&a->pool_in, (e + a->block - 1) / a->block, &seed);
+    if (a->pool_in.rank) fill_pool(&a->pool_in, (e + a->block - 1) / a->block, &seed);
 }
 
 static dsf_cost select_cost(const void *args)
@@ -274,19 +281,17 @@ static void topk_init(void *args, const dsf_case *c)
     dsf_index_topk_args *a = args;
     a->ratio = (int)c->v[7];
     a->block = (int)c->v[8];
+    drop_absent(&a->pool_out, &a->pool_in, c->v[9]);
 }
 
 static void topk_fill(void *args, const dsf_case *c, uint64_t seed)
 {
     dsf_index_topk_args *a = args;
     int64_t e = a->keys.dim[1], flags = c->v[9];
-    drop_absent(&a->pool_out, &a->pool_in, flags);
-    fill_records(&a->q, flags, &seed);
-    fill_records(&a->keys, flags, &seed);
-    fill_weights(&a->a, flags, &seed);
+    fill_inputs(&a->q, &a->keys, &a->a, flags, &seed);
     fill_positions(&a->pos, a->ratio, a->topk.dim[1], e, flags, &seed);
     fill_slots(&a->slot, a->keys.dim[0], &seed);
-    if (flags & POOL_IN) fill_pool(&a->pool_in, (e + a->block - 1) / a->block, &seed);
+    if (a->pool_in.rank) fill_pool(&a->pool_in, (e + a->block - 1) / a->block, &seed);
 }
 
 static dsf_cost topk_cost(const void *args)

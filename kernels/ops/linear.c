@@ -23,10 +23,22 @@ static const dsf_operand group_operands[] = {
     DSF_ARG(dsf_linear_group_args, w, DSF_IN, DSF_E4M3, "gok", 0),
     DSF_ARG(dsf_linear_group_args, s, DSF_IN, DSF_E8M0, "gOK", 0)};
 
-static const dsf_variant g8_variants[] = {{"ref", 0, dsf_linear_g8_ref, NULL, NULL}};
-static const dsf_variant gb_variants[] = {{"ref", 0, dsf_linear_gb_ref, NULL, NULL}};
-static const dsf_variant gf_variants[] = {{"ref", 0, dsf_linear_gf_ref, NULL, NULL}};
-static const dsf_variant group_variants[] = {{"ref", 0, dsf_linear_group_ref, NULL, NULL}};
+static const dsf_variant g8_variants[] = {{"ref", 0, dsf_linear_g8_ref, NULL, NULL},
+                                          {"avx512", DSF_NEEDS_AVX512,
+                                           DSF_X86(dsf_linear_g8_avx512), NULL,
+                                           DSF_X86(dsf_linear_avx512_scratch)}};
+static const dsf_variant gb_variants[] = {{"ref", 0, dsf_linear_gb_ref, NULL, NULL},
+                                          {"avx512", DSF_NEEDS_AVX512,
+                                           DSF_X86(dsf_linear_gb_avx512), NULL,
+                                           DSF_X86(dsf_linear_avx512_scratch)}};
+static const dsf_variant gf_variants[] = {{"ref", 0, dsf_linear_gf_ref, NULL, NULL},
+                                          {"avx512", DSF_NEEDS_AVX512,
+                                           DSF_X86(dsf_linear_gf_avx512), NULL,
+                                           DSF_X86(dsf_linear_avx512_scratch)}};
+static const dsf_variant group_variants[] = {{"ref", 0, dsf_linear_group_ref, NULL, NULL},
+                                             {"avx512", DSF_NEEDS_AVX512,
+                                              DSF_X86(dsf_linear_group_avx512), NULL,
+                                              DSF_X86(dsf_linear_avx512_scratch)}};
 
 /* n, k, o: one block; every tail of the 128-wide groups and of the row and output tiles; the
  * model's widths with one row and with few; more rows than a row block. */

@@ -50,10 +50,20 @@ static const dsf_operand sum_operands[] = {
 
 /* One variant: the choice must not depend on who computes the scores, and a row is short. */
 static const dsf_variant route_variants[] = {{"ref", 0, dsf_route_ref, NULL, NULL}};
-static const dsf_variant swiglu_variants[] = {{"ref", 0, dsf_swiglu_ref, NULL, NULL}};
-static const dsf_variant up_variants[] = {{"ref", 0, dsf_experts_up_ref, NULL, NULL}};
-static const dsf_variant down_variants[] = {{"ref", 0, dsf_experts_down_ref, NULL, NULL}};
-static const dsf_variant sum_variants[] = {{"ref", 0, dsf_moe_sum_ref, NULL, NULL}};
+static const dsf_variant swiglu_variants[] = {
+    {"ref", 0, dsf_swiglu_ref, NULL, NULL},
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_swiglu_avx512), NULL, NULL}};
+static const dsf_variant up_variants[] = {{"ref", 0, dsf_experts_up_ref, NULL, NULL},
+                                          {"avx512", DSF_NEEDS_AVX512,
+                                           DSF_X86(dsf_experts_up_avx512), NULL,
+                                           DSF_X86(dsf_experts_up_avx512_scratch)}};
+static const dsf_variant down_variants[] = {{"ref", 0, dsf_experts_down_ref, NULL, NULL},
+                                            {"avx512", DSF_NEEDS_AVX512,
+                                             DSF_X86(dsf_experts_down_avx512), NULL,
+                                             DSF_X86(dsf_experts_down_avx512_scratch)}};
+static const dsf_variant sum_variants[] = {
+    {"ref", 0, dsf_moe_sum_ref, NULL, NULL},
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_moe_sum_avx512), NULL, NULL}};
 
 /* n, e, k, then norm_topk_prob: all chosen, one chosen, the draft head, the model. */
 static const dsf_case route_cases[] = {{{1, 1, 1, 1}},    {{3, 4, 4, 1}},   {{5, 12, 3, 0}},

@@ -35,7 +35,7 @@ static const dsf_tol tol[] = {{DSF_TOL_EXACT, 0,
 static void fill(void *args, const dsf_case *c, uint64_t seed)
 {
     dsf_quant_args *a = args;
-    int64_t n = c->v[0] * c->v[1];
+    int64_t n = c->v[0] * c->v[1] * c->v[2];
     for (int64_t g = 0; g < n; g += 16) {
         uint16_t *x = (uint16_t *)a->x.data + g;
         switch (dsf_fill_below(&seed, 16)) {

@@ -44,28 +44,33 @@ static float dot(const uint8_t *q, const uint8_t *k, int64_t d)
 
 static float round_bf16(float x) { return dsf_bf16_to_f32(dsf_f32_to_bf16(x)); }
 
-/* q: h records; a: h weights; one key. */
-static uint16_t score(const uint8_t *q, const uint16_t *a, const uint8_t *key, int64_t h, int64_t d)
+/* One row's queries and weights, and the keys of its sequence. */
+typedef struct {
+    const uint8_t *q;  /* [h] records */
+    const uint16_t *a; /* [h] */
+    const uint8_t *keys;
+    int64_t h, d, bytes; /* bytes: of a record */
+} scorer;
+
+static scorer scorer_of(const dsf_tensor *q, const dsf_tensor *a, const dsf_tensor *keys,
+                        int64_t row, int64_t slot)
 {
-    int64_t bytes = dsf_dtype_bytes(DSF_Q4X, d);
-    float sum = 0;
-    for (int64_t i = 0; i < h; i++) {
-        float x = round_bf16(dot(q + i * bytes, key, d));
-        x = x < 0 ? 0 : x;
-        sum += round_bf16(dsf_bf16_to_f32(a[i]) * x);
-    }
-    return dsf_f32_to_bf16(sum);
+    scorer s = {.h = q->dim[1], .d = q->dim[2], .bytes = dsf_dtype_bytes(DSF_Q4X, q->dim[2])};
+    s.q = (const uint8_t *)q->data + row * s.h * s.bytes;
+    s.a = (const uint16_t *)a->data + row * s.h;
+    s.keys = (const uint8_t *)keys->data + slot * keys->dim[1] * s.bytes;
+    return s;
 }
 
-/* The entries j < visible of one row. */
-static void score_row(uint16_t *out, const dsf_tensor *q, const dsf_tensor *a,
-                      const dsf_tensor *keys, int64_t row, int64_t slot, int64_t visible)
+static uint16_t score(const scorer *s, int64_t entry)
 {
-    int64_t h = q->dim[1], d = q->dim[2], bytes = dsf_dtype_bytes(DSF_Q4X, d);
-    const uint8_t *key = (const uint8_t *)keys->data + slot * keys->dim[1] * bytes;
-    for (int64_t j = 0; j < visible; j++)
-        out[j] = score((const uint8_t *)q->data + row * h * bytes,
-                       (const uint16_t *)a->data + row * h, key + j * bytes, h, d);
+    float sum = 0;
+    for (int64_t i = 0; i < s->h; i++) {
+        float x = round_bf16(dot(s->q + i * s->bytes, s->keys + entry * s->bytes, s->d));
+        x = x < 0 ? 0 : x;
+        sum += round_bf16(dsf_bf16_to_f32(s->a[i]) * x);
+    }
+    return dsf_f32_to_bf16(sum);
 }
 
 static void scores_item(void *arg, int64_t i, int worker)
@@ -75,8 +80,9 @@ static void scores_item(void *arg, int64_t i, int worker)
     int64_t e = a->scores.dim[1];
     int64_t visible = dsf_index_visible(((const int32_t *)a->pos.data)[i], a->ratio, e);
     uint16_t *out = (uint16_t *)a->scores.data + i * e;
-    score_row(out, &a->q, &a->a, &a->keys, i, ((const int32_t *)a->slot.data)[i], visible);
-    for (int64_t j = visible; j < e; j++) out[j] = dsf_f32_to_bf16(-INFINITY);
+    scorer s = scorer_of(&a->q, &a->a, &a->keys, i, ((const int32_t *)a->slot.data)[i]);
+    for (int64_t j = 0; j < e; j++)
+        out[j] = j < visible ? score(&s, j) : dsf_f32_to_bf16(-INFINITY);
 }
 
 dsf_status dsf_index_scores_ref(const dsf_launch *lc, const void *args)
@@ -99,8 +105,8 @@ typedef struct {
     float *value; /* scratch: one for each entry */
 } selection;
 
-/* The `k` best of value[0..n): larger first, then smaller id. NaN: does not compete. Returns how
- * many there are; ids in ascending order, then -1. */
+/* The `k` best of value[0..n): larger first, then smaller id. NaN: does not compete. Ids in
+ * ascending order, then -1. */
 static void keep_best(int32_t *best, int64_t k, const float *value, int64_t n)
 {
     int64_t kept = 0;
@@ -220,7 +226,8 @@ static void topk_item(void *arg, int64_t i, int worker)
                    .visible = dsf_index_visible(((const int32_t *)a->pos.data)[i], a->ratio, c),
                    .block = a->block,
                    .value = (float *)(void *)scratch};
-    score_row(scores, &a->q, &a->a, &a->keys, i, ((const int32_t *)a->slot.data)[i], s.visible);
+    scorer from = scorer_of(&a->q, &a->a, &a->keys, i, ((const int32_t *)a->slot.data)[i]);
+    for (int64_t e = 0; e < s.visible; e++) scores[e] = score(&from, e);
     select_row(&s, i, &a->topk, &a->pool_in, &a->pool_out);
 }
 

@@ -60,8 +60,8 @@ static dsf_status try_props(job *j, const trio *t, dsf_pattern p, dsf_finding *f
     DSF_TRY(dsf_props_repeat(&in, f));
     if (p > DSF_PATTERN_MIXED) return DSF_OK;
     if (f->rule == DSF_RULE_NONE) DSF_TRY(dsf_props_threads(&in, f));
-    if (f->rule == DSF_RULE_NONE) DSF_TRY(dsf_props_alias(&in, f));
     if (f->rule == DSF_RULE_NONE) DSF_TRY(dsf_props_rows(&in, f));
+    if (f->rule == DSF_RULE_NONE) DSF_TRY(dsf_props_alias(&in, f));
     return DSF_OK;
 }
 

@@ -22,8 +22,8 @@
     X(UNWRITTEN, "every output element must be written")                                           \
     X(REPEAT, "two runs on the same inputs must give the same bits")                               \
     X(THREADS, "the number of threads must not change a bit")                                      \
-    X(ALIAS, "output in place of the input must give the same bits")                               \
     X(ROWS, "a row must not depend on other rows or their number")                                 \
+    X(ALIAS, "output in place of the input must give the same bits")                               \
     X(BIAS, "roundings must fall above and below equally often")
 typedef enum {
 #define X(id, text) DSF_RULE_##id,

@@ -69,21 +69,23 @@ static int64_t size_of(const dsf_op *op, const dsf_case *c, char letter)
     return blocks ? (v + 31) / 32 : v;
 }
 
+/* An optional operand with a dimension of 0 is absent in that case. */
 static dsf_status open_operand(dsf_frame *f, int i, bool absent)
 {
     const dsf_operand *o = &f->op->operand[i];
-    dsf_tensor *t = dsf_frame_tensor(f, i);
-    if (absent && (o->flags & DSF_OPERAND_OPTIONAL)) return DSF_OK;
-    t->dtype = o->dtype;
-    t->rank = (int)strlen(o->dims);
-    for (int d = 0; d < t->rank; d++) {
-        t->dim[d] = size_of(f->op, &f->sizes, o->dims[d]);
-        if (t->dim[d] <= 0)
+    dsf_tensor t = {.dtype = o->dtype, .rank = (int)strlen(o->dims)};
+    bool optional = (o->flags & DSF_OPERAND_OPTIONAL) != 0;
+    if (absent && optional) return DSF_OK;
+    for (int d = 0; d < t.rank; d++) {
+        t.dim[d] = size_of(f->op, &f->sizes, o->dims[d]);
+        if (t.dim[d] == 0 && optional) return DSF_OK;
+        if (t.dim[d] <= 0)
             return DSF_FAIL(DSF_EINVAL, "%s.%s: dimension '%c' is %lld in a case", f->op->name,
-                            o->name, o->dims[d], (long long)t->dim[d]);
+                            o->name, o->dims[d], (long long)t.dim[d]);
     }
-    DSF_TRY(dsf_region_open(&f->region[i], (size_t)dsf_tensor_bytes(t)));
-    t->data = f->region[i].data;
+    DSF_TRY(dsf_region_open(&f->region[i], (size_t)dsf_tensor_bytes(&t)));
+    t.data = f->region[i].data;
+    *dsf_frame_tensor(f, i) = t;
     return DSF_OK;
 }
 

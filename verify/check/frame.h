@@ -39,7 +39,8 @@ typedef struct {
     int replaced;                      /* the input that an output is written over, or -1 */
 } dsf_frame;
 
-/* Tensors of the case's sizes; init() has run. absent: optional operands have rank 0. */
+/* Tensors of the case's sizes; init() has run, and may have taken optional operands away by rank 0.
+ * absent: all optional operands have rank 0. */
 DSF_MUST dsf_status dsf_frame_open(dsf_frame *f, const dsf_op *op, const dsf_case *c, bool absent);
 void dsf_frame_close(dsf_frame *f);
 /* Moves the operands; their contents and pointer tables are lost. */

@@ -51,7 +51,7 @@ dsf_status dsf_dump_estimate(const dsf_dump_meta *m, int64_t *bytes)
             from = g.n_layers;
             to = g.n_layers + g.n_stages;
         }
-        if (to == 0) sum += bytes_of(&g, m, tap);
+        if (dsf_taps[id].scope == DSF_SCOPE_GLOBAL) sum += bytes_of(&g, m, tap);
         for (tap.layer = from; tap.layer < to; tap.layer++) sum += bytes_of(&g, m, tap);
     }
     if (sum > 9e18)

@@ -1,0 +1,256 @@
+#include "verify/diff/floor.h"
+
+#include <libgen.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "ckpt/digest.h"
+
+struct dsf_floor {
+    char path[4096], name[160], set[64], prompt[16];
+    dsf_json_doc *doc;
+    const dsf_json *root;
+    bool official;
+};
+
+dsf_status dsf_floor_open(dsf_floor **out, const char *path)
+{
+    *out = NULL;
+    dsf_floor *f = NULL;
+    dsf_file file = {0};
+    dsf_status st = DSF_OK;
+    DSF_TRY(dsf_mem_new(&f, 1, sizeof *f));
+    DSF_TRY_OUT(dsf_file_open(&file, path));
+    DSF_TRY_OUT(dsf_json_parse(&f->doc, path, (const char *)file.data, file.size));
+    (void)snprintf(f->path, sizeof f->path, "%s", path);
+    f->root = dsf_json_root(f->doc);
+    if (!dsf_json_get(f->root, "results") ||
+        !dsf_json_get(f->root, "recommended_limits_injected_mode")) {
+        st = DSF_FAIL(DSF_ECORRUPT,
+                      "%s: not a noise floor: no results, no recommended_limits_injected_mode",
+                      path);
+        goto out;
+    }
+    const dsf_json *schema = dsf_json_get(f->root, "schema");
+    f->official = !schema;
+    if (schema && strcmp(dsf_json_text(schema, NULL), "dsf-floor-1") != 0) {
+        st = DSF_FAIL(DSF_ENOTSUP, "%s: schema %.40s, this reader knows dsf-floor-1", path,
+                      dsf_json_text(schema, NULL));
+        goto out;
+    }
+    *out = f;
+    f = NULL;
+out:
+    dsf_file_close(&file);
+    dsf_floor_close(f);
+    return st;
+}
+
+void dsf_floor_close(dsf_floor *f)
+{
+    if (!f) return;
+    dsf_json_free(f->doc);
+    dsf_mem_free(f);
+}
+
+const char *dsf_floor_name(const dsf_floor *f) { return f->name; }
+bool dsf_floor_official(const dsf_floor *f) { return f->official; }
+
+/* "p0" from the file's name (dump-p0.h5), else from its notes ("prompt p0; ..."). */
+static void find_prompt(char out[16], const dsf_dump_info *info)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s", info->path);
+    const char *at = strstr(basename(path), "dump-p");
+    if (at) at += 5;
+    if (!at && (at = strstr(info->notes, "prompt p")) != NULL) at += 7;
+    int n = at ? (int)strspn(at + 1, "0123456789") : 0;
+    out[0] = 0;
+    if (n > 0 && n < 14) (void)snprintf(out, 16, "%.*s", n + 1, at);
+}
+
+/* Whether any measurement names this set. */
+static bool has_set(const dsf_floor *f, const char *set)
+{
+    size_t n = strlen(set);
+    const dsf_json *list = dsf_json_get(f->root, "results");
+    for (const dsf_json *v = dsf_json_first(list); v; v = dsf_json_next(v))
+        if (strncmp(dsf_json_key(v), set, n) == 0 && dsf_json_key(v)[n] == '/') return true;
+    return false;
+}
+
+/* JSON without the white space between its tokens, for comparing two writings of one document. */
+static void squeeze(dsf_buf *out, const char *text, size_t n)
+{
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (quoted && c == '\\' && i + 1 < n) {
+            dsf_buf_add(out, text + i++, 2);
+            continue;
+        }
+        if (c == '"') quoted = !quoted;
+        if (quoted || !strchr(" \t\r\n", c)) dsf_buf_char(out, c);
+    }
+}
+
+/* The official floor belongs to the folders beside it: same config as the set's config.json. */
+static dsf_status bind_folder(const dsf_floor *f, const dsf_dump_info *info)
+{
+    char folder[4096], path[4096], relative[96];
+    (void)snprintf(path, sizeof path, "%s", f->path);
+    (void)snprintf(folder, sizeof folder, "%s", dirname(path));
+    (void)snprintf(relative, sizeof relative, "%s/config.json", f->set);
+    DSF_TRY(dsf_file_join(path, folder, relative));
+    dsf_file file = {0};
+    dsf_buf theirs = {0}, ours = {0};
+    dsf_status st = DSF_OK;
+    DSF_TRY_OUT(dsf_file_open(&file, path));
+    squeeze(&theirs, (const char *)file.data, file.size);
+    squeeze(&ours, info->config_json, strlen(info->config_json));
+    DSF_TRY_OUT(dsf_buf_status(&theirs));
+    DSF_TRY_OUT(dsf_buf_status(&ours));
+    if (theirs.len != ours.len || memcmp(theirs.data, ours.data, ours.len) != 0)
+        st = DSF_FAIL(DSF_EINVAL,
+                      "%s: measured on the model of %s, whose config is not the one in %s", f->path,
+                      path, info->path);
+out:
+    dsf_file_close(&file);
+    dsf_buf_free(&theirs);
+    dsf_buf_free(&ours);
+    return st;
+}
+
+static dsf_status check_bound(const dsf_floor *f, const dsf_json *binding, const char *key,
+                              const char *have)
+{
+    const dsf_json *v = dsf_json_get(binding, key);
+    if (!v) return DSF_OK;
+    const char *want = dsf_json_text(v, NULL);
+    if (strcmp(want, have) == 0) return DSF_OK;
+    return DSF_FAIL(DSF_EINVAL, "%s: bound to %s %.80s; this reference has %.80s", f->path, key,
+                    want, *have ? have : "(none)");
+}
+
+static dsf_status bind_digests(const dsf_floor *f, dsf_dump_file *reference)
+{
+    const dsf_dump_info *info = dsf_dump_info_of(reference);
+    const dsf_json *binding = dsf_json_get(f->root, "binding");
+    if (!binding)
+        return DSF_FAIL(DSF_ECORRUPT, "%s: no binding: a floor says what it was measured on",
+                        f->path);
+    char config[33];
+    dsf_digest_bytes(info->config_json, strlen(info->config_json), config);
+    DSF_TRY(check_bound(f, binding, "model_digest", info->checkpoint_digest));
+    DSF_TRY(check_bound(f, binding, "config_digest", config));
+    DSF_TRY(check_bound(f, binding, "reference", info->producer));
+    const dsf_json *prompts = dsf_json_get(binding, "prompts");
+    if (!dsf_json_get(prompts, f->prompt)) return DSF_OK;
+    int32_t *ids;
+    int64_t n;
+    char digest[33];
+    DSF_TRY(dsf_dump_read_axis(reference, "token_ids", &ids, &n));
+    dsf_digest_bytes(ids, (size_t)n * sizeof *ids, digest);
+    dsf_mem_free(ids);
+    return check_bound(f, prompts, f->prompt, digest);
+}
+
+dsf_status dsf_floor_bind(dsf_floor *f, dsf_dump_file *reference)
+{
+    const dsf_dump_info *info = dsf_dump_info_of(reference);
+    (void)snprintf(f->set, sizeof f->set, "%s", info->model);
+    find_prompt(f->prompt, info);
+    (void)snprintf(f->name, sizeof f->name, "%s limits, %s/%s",
+                   f->official ? "official" : "project", f->set, f->prompt);
+    if (!has_set(f, f->set))
+        return DSF_FAIL(DSF_EINVAL, "%s: holds no measurement of model %s (%s)", f->path,
+                        *f->set ? f->set : "(none)", info->path);
+    return f->official ? bind_folder(f, info) : bind_digests(f, reference);
+}
+
+static double field(const dsf_json *tap, const char *key)
+{
+    const dsf_json *v = dsf_json_get(tap, key);
+    double d = 0.0;
+    /* a measurement without this figure adds nothing to the maximum */
+    if (v && dsf_json_double(v, &d) != DSF_OK) d = 0.0;
+    return d;
+}
+
+static void widen(double *to, double v) { *to = v > *to ? v : *to; }
+
+static void add_run(dsf_floor_noise *n, const dsf_json *run, const char *kind)
+{
+    const dsf_json *tap = dsf_json_get(dsf_json_get(run, "by_tap"), kind);
+    if (!tap) return;
+    n->known = true;
+    widen(&n->rel_l2, field(tap, "rel_l2_max"));
+    widen(&n->row_median, field(tap, "row_median_max"));
+    widen(&n->row_max, field(tap, "row_max"));
+    widen(&n->max_abs, field(tap, "max_abs"));
+    widen(&n->changed, field(tap, "changed_fraction_max"));
+}
+
+static bool flipped(const dsf_json *run)
+{
+    const dsf_json *flips = dsf_json_get(run, "flips");
+    return field(flips, "topk_flips") + field(flips, "expert_flips") + field(flips, "pool_flips") >
+           0.0;
+}
+
+static void add_pair(const dsf_floor *f, dsf_floor_kind *k, const dsf_json *runs, const char *set,
+                     const char *kind)
+{
+    char own[96];
+    (void)snprintf(own, sizeof own, "%s/%s", f->set, f->prompt);
+    const dsf_json *exact = dsf_json_get(runs, "per_layer_from_exact_input");
+    if (strcmp(set, own) == 0) {
+        add_run(&k->own, exact, kind);
+        add_run(&k->carried, dsf_json_get(runs, "free_running"), kind);
+    }
+    if (exact && !flipped(exact)) add_run(&k->pooled, exact, kind);
+}
+
+/* results[set][variant] and other_builds[build][set] hold the same pair of runs. */
+static void gather(const dsf_floor *f, dsf_floor_kind *k, const char *kind)
+{
+    const dsf_json *list = dsf_json_get(f->root, "results");
+    for (const dsf_json *set = dsf_json_first(list); set; set = dsf_json_next(set))
+        for (const dsf_json *v = dsf_json_first(set); v; v = dsf_json_next(v))
+            add_pair(f, k, v, dsf_json_key(set), kind);
+    list = dsf_json_get(f->root, "other_builds");
+    if (!list) return;
+    for (const dsf_json *build = dsf_json_first(list); build; build = dsf_json_next(build))
+        for (const dsf_json *set = dsf_json_first(build); set; set = dsf_json_next(set))
+            add_pair(f, k, set, dsf_json_key(set), kind);
+}
+
+/* The rule that the official file states for its own limits: 4 x the largest noise, not below
+ * 2e-4 / 1e-4 for bf16 taps and 2e-6 / 1e-6 for float32 taps. Used for kinds it lists no limit of. */
+static double by_rule(double noise, double least) { return 4.0 * noise > least ? 4.0 * noise : least; }
+
+bool dsf_floor_get(const dsf_floor *f, const char *kind, bool is_f32, dsf_floor_kind *out)
+{
+    *out = (dsf_floor_kind){0};
+    gather(f, out, kind);
+    const dsf_json *table =
+        dsf_json_get(dsf_json_get(f->root, "recommended_limits_injected_mode"), "by_tap");
+    const dsf_json *tap = dsf_json_get(table, kind);
+    if (tap) {
+        const dsf_json *measured = dsf_json_get(tap, "measured");
+        out->pooled.known = true;
+        widen(&out->pooled.rel_l2, field(measured, "rel_l2"));
+        widen(&out->pooled.row_median, field(measured, "row_median"));
+        widen(&out->pooled.row_max, field(measured, "row_max"));
+    }
+    out->limit_rel_l2 = field(tap, "limit_rel_l2");
+    out->limit_row_median = field(tap, "limit_row_median");
+    double rel = by_rule(out->pooled.rel_l2, is_f32 ? 2e-6 : 2e-4);
+    double median = by_rule(out->pooled.row_median, is_f32 ? 1e-6 : 1e-4);
+    if (out->limit_rel_l2 == 0.0) out->limit_rel_l2 = rel;
+    if (out->limit_row_median == 0.0) out->limit_row_median = median;
+    return out->own.known || out->pooled.known;
+}

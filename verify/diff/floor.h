@@ -1,0 +1,44 @@
+/* Measured noise of the reference: where every limit comes from (verification.md 11).
+ *
+ * Two forms of one JSON layout. The official one stands beside the golden folders and is bound to
+ * them: the reference's model is one of its sets, and its config is the one in that folder. The
+ * project's own carries "schema": "dsf-floor-1" and a "binding" object; what it names must be equal
+ * to what the reference dump says: "model_digest" (checkpoint_digest), "config_digest" (xxh3-128 of
+ * config_json), "prompts": {"p0": digest of the token ids as int32 LE}, "reference" (producer). */
+#ifndef DSF_DIFF_FLOOR_H
+#define DSF_DIFF_FLOOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "verify/dump/reader.h"
+
+typedef struct dsf_floor dsf_floor;
+
+/* The largest noise of one kind of tap. */
+typedef struct {
+    bool known;
+    double rel_l2, row_median, row_max, max_abs, changed; /* changed: fraction of elements */
+} dsf_floor_noise;
+
+typedef struct {
+    dsf_floor_noise own;     /* this set and prompt, every layer from exact inputs: all variants and
+                                builds */
+    dsf_floor_noise pooled;  /* all sets, variants and builds in which no selection flipped */
+    dsf_floor_noise carried; /* this set and prompt, free-running */
+    double limit_rel_l2, limit_row_median; /* as published, else 4 x the largest with its floor */
+} dsf_floor_kind;
+
+DSF_MUST dsf_status dsf_floor_open(dsf_floor **out, const char *path);
+void dsf_floor_close(dsf_floor *f); /* NULL is fine */
+/* Chooses set and prompt for this reference. EINVAL with both values when the floor is not bound to
+ * it. */
+DSF_MUST dsf_status dsf_floor_bind(dsf_floor *f, dsf_dump_file *reference);
+/* "official limits, tiny-b/p0" or the project's floor by its file name. */
+const char *dsf_floor_name(const dsf_floor *f);
+bool dsf_floor_official(const dsf_floor *f);
+/* False when nothing was measured for this kind of tap ("attn/q", "logits_oneshot"). */
+bool dsf_floor_get(const dsf_floor *f, const char *kind, bool is_f32, dsf_floor_kind *out);
+
+#endif
