@@ -6,12 +6,12 @@
 #include "cmd.h"
 #include "config.h"
 
-#ifdef HAVE_HDF5
+#if HAVE_HDF5
 enum { WITH_HDF5 = 1 };
 #else
 enum { WITH_HDF5 = 0 };
 #endif
-#ifdef HAVE_AVX512
+#if HAVE_AVX512
 enum { WITH_AVX512 = 1 };
 #else
 enum { WITH_AVX512 = 0 };

@@ -113,7 +113,8 @@ static dsf_status open_shard(dsf_ckpt *c, const char *file)
 static dsf_status open_shards(dsf_ckpt *c, const claim *claims, size_t n, dsf_faults *f)
 {
     size_t files = 0;
-    for (size_t i = 0; i < n; i++) files += i == 0 || strcmp(claims[i].file, claims[i - 1].file);
+    for (size_t i = 0; i < n; i++)
+        files += i == 0 || strcmp(claims[i].file, claims[i - 1].file) != 0;
     if (files == 0 || files > SHARDS_MAX)
         return DSF_FAIL(DSF_ECORRUPT, "%s: index names %zu shards, allowed are 1 to %d", c->folder,
                         files, SHARDS_MAX);
@@ -156,7 +157,8 @@ out:
 
 static bool is_aligned(const dsf_shard_entry *e)
 {
-    return e->offset % (uint64_t)dsf_dtype_bytes(e->dtype, 1) == 0; /* the map begins on a page */
+    unsigned size = e->dtype == DSF_F32 ? 4 : e->dtype == DSF_BF16 ? 2 : 1;
+    return e->offset % size == 0; /* the map begins on a page */
 }
 
 /* Copies are 64-byte slots of one block. */

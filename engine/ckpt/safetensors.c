@@ -171,7 +171,7 @@ static dsf_status check_cover(const header *h)
 {
     const dsf_shard *s = h->s;
     uint64_t at = h->data_at;
-    qsort(s->entry, (size_t)s->n, sizeof *s->entry, by_offset);
+    if (s->n) qsort(s->entry, (size_t)s->n, sizeof *s->entry, by_offset);
     for (int64_t i = 0; i < s->n; i++) {
         const dsf_shard_entry *e = &s->entry[i];
         if (e->offset < at)

@@ -7,35 +7,35 @@
 
 #define INT(sec, name, flat_name, field, lo, hi)                                                   \
     {                                                                                              \
-        .in = sec, .key = name, .flat = flat_name, .kind = FIELD_INT, AT(field), .min = lo,        \
-        .max = hi                                                                                  \
+        .in = (sec), .key = (name), .flat = (flat_name), .kind = FIELD_INT, AT(field),             \
+        .min = (lo), .max = (hi)                                                                   \
     }
 #define LONG(sec, name, flat_name, field, lo, hi)                                                  \
     {                                                                                              \
-        .in = sec, .key = name, .flat = flat_name, .kind = FIELD_LONG, AT(field), .min = lo,       \
-        .max = hi                                                                                  \
+        .in = (sec), .key = (name), .flat = (flat_name), .kind = FIELD_LONG, AT(field),            \
+        .min = (lo), .max = (hi)                                                                   \
     }
 #define NUM(sec, name, flat_name, field, lo, hi)                                                   \
     {                                                                                              \
-        .in = sec, .key = name, .flat = flat_name, .kind = FIELD_NUM, AT(field), .min = lo,        \
-        .max = hi                                                                                  \
+        .in = (sec), .key = (name), .flat = (flat_name), .kind = FIELD_NUM, AT(field),             \
+        .min = (lo), .max = (hi)                                                                   \
     }
 #define LIST(name, flat_name, field, n, lo, hi)                                                    \
     {                                                                                              \
-        .in = IN_TEXT, .key = name, .flat = flat_name, .kind = FIELD_LIST, AT(field),              \
-        .count_at = offsetof(dsf_config_file, n), .min = lo, .max = hi                             \
+        .in = IN_TEXT, .key = (name), .flat = (flat_name), .kind = FIELD_LIST, AT(field),          \
+        .count_at = offsetof(dsf_config_file, n), .min = (lo), .max = (hi)                         \
     }
 #define FIXED(sec, name, json)                                                                     \
     {                                                                                              \
-        .in = sec, .key = name, .kind = FIELD_FIXED, .fixed = json                                 \
+        .in = (sec), .key = (name), .kind = FIELD_FIXED, .fixed = (json)                           \
     }
 #define META(sec, name, json)                                                                      \
     {                                                                                              \
-        .in = sec, .key = name, .kind = FIELD_ANY, .fixed = json, .optional = true                 \
+        .in = (sec), .key = (name), .kind = FIELD_ANY, .fixed = (json), .optional = true           \
     }
 #define OPEN(sec, name, section, maybe)                                                            \
     {                                                                                              \
-        .in = sec, .key = name, .kind = FIELD_HEAD, .opens = section, .optional = maybe            \
+        .in = (sec), .key = (name), .kind = FIELD_HEAD, .opens = (section), .optional = (maybe)    \
     }
 
 /* Upper bounds: positions stay exact in f32 (2^24); widths keep every byte count far below 2^63. */

@@ -31,15 +31,14 @@ typedef struct {
 } dsf_config_file;
 
 typedef struct {
-    dsf_config_section in;
     const char *key;
     const char *flat; /* the name of section 1; NULL: as key, or not printed when fixed */
-    dsf_config_kind kind;
-    bool optional, null_is_zero;
+    const char *fixed;
     size_t at, count_at; /* in dsf_config_file */
     double min, max;
-    const char *fixed;
-    dsf_config_section opens;
+    dsf_config_section in, opens;
+    dsf_config_kind kind;
+    bool optional, null_is_zero;
 } dsf_config_field;
 
 extern const dsf_config_field dsf_config_fields[];

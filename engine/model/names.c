@@ -18,8 +18,8 @@ static const row rows[] = {
 #define X(id, in, if_, text, type, letters, of)                                                    \
     {.name = (text),                                                                               \
      .shape = (letters),                                                                           \
-     .scope = in,                                                                                  \
-     .when = if_,                                                                                  \
+     .scope = (in),                                                                                \
+     .when = (if_),                                                                                \
      .dtype = DSF_##type,                                                                          \
      .part = DSF_PART_##of},
     DSF_ROLE_MAP(X)

@@ -63,47 +63,47 @@ static const char after_model[] =
 
 /* A released protocol token (FULLWIDTH VERTICAL LINE, LOWER ONE EIGHTH BLOCK) and its flags. */
 typedef struct {
-    int id;
     const char *text;
+    int id;
     bool special, normalized;
 } added;
 
 static const added mini_added[] = {
-    {0, "<\uff5cbegin\u2581of\u2581sentence\uff5c>", true, false},
-    {1, "<\uff5cend\u2581of\u2581sentence\uff5c>", true, false},
-    {2, "<\uff5c\u2581pad\u2581\uff5c>", true, false},
-    {480, "<\uff5cSystem\uff5c>", false, true},
-    {481, "<\uff5cUser\uff5c>", false, true},
-    {482, "<\uff5cAssistant\uff5c>", false, true},
-    {483, "<think>", false, true},
-    {484, "</think>", false, true},
-    {485, "\uff5cDSML\uff5c", false, true},
-    {486, "<\uff5clatest_reminder\uff5c>", false, true},
-    {487, "<\uff5caction\uff5c>", false, true},
-    {488, "<\uff5cquery\uff5c>", false, true},
-    {489, "<\uff5cauthority\uff5c>", false, true},
-    {490, "<\uff5cdomain\uff5c>", false, true},
-    {491, "<\uff5ctitle\uff5c>", false, true},
-    {492, "<\uff5cread_url\uff5c>", false, true},
-    {493, "<\uff5cdeepseek_image\uff5c>", false, false},
-    {494, "<\uff5cfim\u2581hole\uff5c>", false, true},
-    {495, "<\uff5cfim\u2581begin\uff5c>", false, true},
-    {496, "<\uff5cfim\u2581end\uff5c>", false, true},
-    {497, "<|EOT|>", false, true},
-    {498, "<\uff5csearch\u2581begin\uff5c>", false, true},
-    {499, "<\uff5csearch\u2581end\uff5c>", false, true},
-    {500, "<\uff5cextracted_url\uff5c>", false, true},
-    {501, "<\uff5cend_of_query\uff5c>", true, false},
-    {502, "<\uff5crl_image_pad\uff5c>", true, false},
-    {503, "<\uff5cplace\u2581holder\u2581no\u25810\uff5c>", true, false},
-    {504, "<\uff5cplace\u2581holder\u2581no\u25811\uff5c>", true, false},
-    {505, "<\uff5cplace\u2581holder\u2581no\u25812\uff5c>", true, false},
-    {506, "<\uff5cplace\u2581holder\u2581no\u25813\uff5c>", true, false},
-    {507, "<\uff5cplace\u2581holder\u2581no\u25814\uff5c>", true, false},
-    {508, "<\uff5cplace\u2581holder\u2581no\u25815\uff5c>", true, false},
-    {509, "<\uff5cplace\u2581holder\u2581no\u25816\uff5c>", true, false},
-    {510, "<|place_holder_mm_span_0441|>", false, false},
-    {511, "<|place_holder_mm_span_0442|>", true, false},
+    {"<\uff5cbegin\u2581of\u2581sentence\uff5c>", 0, true, false},
+    {"<\uff5cend\u2581of\u2581sentence\uff5c>", 1, true, false},
+    {"<\uff5c\u2581pad\u2581\uff5c>", 2, true, false},
+    {"<\uff5cSystem\uff5c>", 480, false, true},
+    {"<\uff5cUser\uff5c>", 481, false, true},
+    {"<\uff5cAssistant\uff5c>", 482, false, true},
+    {"<think>", 483, false, true},
+    {"</think>", 484, false, true},
+    {"\uff5cDSML\uff5c", 485, false, true},
+    {"<\uff5clatest_reminder\uff5c>", 486, false, true},
+    {"<\uff5caction\uff5c>", 487, false, true},
+    {"<\uff5cquery\uff5c>", 488, false, true},
+    {"<\uff5cauthority\uff5c>", 489, false, true},
+    {"<\uff5cdomain\uff5c>", 490, false, true},
+    {"<\uff5ctitle\uff5c>", 491, false, true},
+    {"<\uff5cread_url\uff5c>", 492, false, true},
+    {"<\uff5cdeepseek_image\uff5c>", 493, false, false},
+    {"<\uff5cfim\u2581hole\uff5c>", 494, false, true},
+    {"<\uff5cfim\u2581begin\uff5c>", 495, false, true},
+    {"<\uff5cfim\u2581end\uff5c>", 496, false, true},
+    {"<|EOT|>", 497, false, true},
+    {"<\uff5csearch\u2581begin\uff5c>", 498, false, true},
+    {"<\uff5csearch\u2581end\uff5c>", 499, false, true},
+    {"<\uff5cextracted_url\uff5c>", 500, false, true},
+    {"<\uff5cend_of_query\uff5c>", 501, true, false},
+    {"<\uff5crl_image_pad\uff5c>", 502, true, false},
+    {"<\uff5cplace\u2581holder\u2581no\u25810\uff5c>", 503, true, false},
+    {"<\uff5cplace\u2581holder\u2581no\u25811\uff5c>", 504, true, false},
+    {"<\uff5cplace\u2581holder\u2581no\u25812\uff5c>", 505, true, false},
+    {"<\uff5cplace\u2581holder\u2581no\u25813\uff5c>", 506, true, false},
+    {"<\uff5cplace\u2581holder\u2581no\u25814\uff5c>", 507, true, false},
+    {"<\uff5cplace\u2581holder\u2581no\u25815\uff5c>", 508, true, false},
+    {"<\uff5cplace\u2581holder\u2581no\u25816\uff5c>", 509, true, false},
+    {"<|place_holder_mm_span_0441|>", 510, false, false},
+    {"<|place_holder_mm_span_0442|>", 511, true, false},
 };
 
 enum { FIRST_BYTE = 3, FIRST_MERGE = 259, SPACE_SYMBOL = 0x120 };
@@ -204,7 +204,7 @@ static void add_tiny(dsf_buf *b, int64_t vocab)
     open_file(b);
     for (int i = 0; i < 5; i++) {
         tiny_text(text, special[i], " ");
-        add_added(b, &(added){(int)special[i], text, true, false}, true, i == 0);
+        add_added(b, &(added){text, (int)special[i], true, false}, true, i == 0);
     }
     dsf_buf_fmt(b,
                 "],\n\"normalizer\": null,\n\"pre_tokenizer\": %s,\n%s, \"ignore_merges\": true,\n"

@@ -175,8 +175,14 @@ static double deviation(const dsf_synth_source *s, const dsf_name *n)
 static int split(double want, double most, double *rest)
 {
     int k = 0;
-    for (; want > most; want /= 2) k++;
-    for (; want <= most / 2; want *= 2) k--;
+    while (want > most) {
+        want /= 2;
+        k++;
+    }
+    while (want <= most / 2) {
+        want *= 2;
+        k--;
+    }
     *rest = want;
     return k;
 }
@@ -308,7 +314,7 @@ static void fill_plain(const dsf_synth_source *s, const dsf_name *n, int64_t fro
 {
     plain p = {.n = n, .r = recipes[n->role], .key = make_key(s->seed, n->name)};
     p.scale = p.r.kind == SPREAD ? spread_scale(p.key, n->dim[0], p.r.a) : deviation(s, n);
-    int64_t size = dsf_dtype_bytes(n->dtype, 1), first = from / size, count = bytes / size;
+    int64_t size = n->dtype == DSF_F32 ? 4 : 2, first = from / size, count = bytes / size;
     for (int64_t i = 0; i < count; i++) {
         double v = plain_value(&p, first + i);
         float f = (float)v;

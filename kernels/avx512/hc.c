@@ -1,7 +1,8 @@
 /* Hyper-connections. hc_mix is a product with a 24-row matrix: items are tiles of up to four rows
- * times a quarter of its rows, so that one token too is shared among the workers. A dot product is
- * summed in f32 over 16 lanes for 512 elements (a chain of 32), then in double; this does not
- * depend on the tile. The raw products wait in the three outputs, which hold exactly 24 floats a
+ * times a quarter of its rows, so that one token too is shared among the workers. Its sums are
+ * taken in double, where products are exact: it is one part in a thousand of a layer's work, and
+ * what it decides is multiplied into everything. A dot product has eight lanes in the same order
+ * whatever the tile. The raw products wait in the three outputs, which hold exactly 24 floats a
  * row, until the second pass turns them into coefficients. */
 #include "ops/hc.h"
 
@@ -9,7 +10,7 @@
 
 #include "row.h"
 
-enum { STREAMS = 4, MIXES = 24, TILE = 4, GROUP = 6, CHAIN = 32 };
+enum { STREAMS = 4, MIXES = 24, TILE = 4, GROUP = 6 };
 
 static float *raw_at(const dsf_hc_mix_args *a, int64_t row, int m)
 {
@@ -18,10 +19,11 @@ static float *raw_at(const dsf_hc_mix_args *a, int64_t row, int m)
     return (float *)a->comb.data + row * 16 + m - 8;
 }
 
-static void flush(__m512d *low, __m512d *high, __m512 sum)
+/* Eight bf16 to double. */
+static inline __m512d load_x(const uint16_t *p, __mmask8 m)
 {
-    *low = _mm512_add_pd(*low, _mm512_cvtps_pd(_mm512_castps512_ps256(sum)));
-    *high = _mm512_add_pd(*high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(sum, 1)));
+    __m256i u = _mm256_cvtepu16_epi32(_mm_maskz_loadu_epi16(m, p));
+    return _mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(u, 16)));
 }
 
 /* GROUP matrix rows from m0 with `rows` token rows; inlined for each constant number of them, so
@@ -32,29 +34,20 @@ static inline __attribute__((always_inline)) void dot_tile(const dsf_hc_mix_args
     int64_t q = a->fn.dim[1];
     const uint16_t *x = (const uint16_t *)a->x.data + row0 * q;
     const float *fn = (const float *)a->fn.data + m0 * q;
-    __m512d low[GROUP][TILE], high[GROUP][TILE];
-    for (int i = 0; i < GROUP * rows; i++)
-        low[i / rows][i % rows] = high[i / rows][i % rows] = _mm512_setzero_pd();
-    for (int64_t from = 0; from < q; from += 16 * CHAIN) {
-        int64_t to = from + 16 * CHAIN < q ? from + 16 * CHAIN : q;
-        __m512 sum[GROUP][TILE];
-        for (int i = 0; i < GROUP * rows; i++) sum[i / rows][i % rows] = _mm512_setzero_ps();
-        for (int64_t c = from; c < to; c += 16) {
-            __mmask16 m = dsf_row_mask(c, q);
-            __m512 v[TILE];
-            for (int r = 0; r < rows; r++) v[r] = dsf_row_load(x + r * q + c, m);
-            for (int g = 0; g < GROUP; g++) {
-                __m512 w = _mm512_maskz_loadu_ps(m, fn + g * q + c);
-                for (int r = 0; r < rows; r++) sum[g][r] = _mm512_fmadd_ps(w, v[r], sum[g][r]);
-            }
+    __m512d sum[GROUP][TILE];
+    for (int i = 0; i < GROUP * rows; i++) sum[i / rows][i % rows] = _mm512_setzero_pd();
+    for (int64_t c = 0; c < q; c += 8) {
+        __mmask8 m = q - c >= 8 ? (__mmask8)0xFF : (__mmask8)((1u << (q - c)) - 1);
+        __m512d v[TILE];
+        for (int r = 0; r < rows; r++) v[r] = load_x(x + r * q + c, m);
+        for (int g = 0; g < GROUP; g++) {
+            __m512d w = _mm512_cvtps_pd(_mm256_maskz_loadu_ps(m, fn + g * q + c));
+            for (int r = 0; r < rows; r++) sum[g][r] = _mm512_fmadd_pd(w, v[r], sum[g][r]);
         }
-        for (int i = 0; i < GROUP * rows; i++)
-            flush(&low[i / rows][i % rows], &high[i / rows][i % rows], sum[i / rows][i % rows]);
     }
-    for (int i = 0; i < GROUP * rows; i++) {
-        __m512d both = _mm512_add_pd(low[i / rows][i % rows], high[i / rows][i % rows]);
-        *raw_at(a, row0 + i % rows, m0 + i / rows) = (float)_mm512_reduce_add_pd(both);
-    }
+    for (int i = 0; i < GROUP * rows; i++)
+        *raw_at(a, row0 + i % rows, m0 + i / rows) =
+            (float)_mm512_reduce_add_pd(sum[i / rows][i % rows]);
 }
 
 static void dot_item(void *arg, int64_t item, int worker)

@@ -21,7 +21,7 @@ typedef struct dsf_dump_block dsf_dump_block; /* a block of rows being counted *
 typedef struct {
     dsf_tap tap;
     bool oneshot;  /* logits of all rows of one prefill */
-    char path[72]; /* absolute, "/layers/03/attn/q" or "/stats/layers/03/attn/q" */
+    char path[96]; /* absolute, "/layers/03/attn/q" or "/stats/layers/03/attn/q" */
     dsf_tap_source source;
     dsf_widen_plan plan;
     dsf_label_class labels;

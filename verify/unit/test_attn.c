@@ -175,6 +175,7 @@ Test(attn, an_empty_list_gives_a_zero_row)
     w.lo = 1; /* past the query */
     w.q[0] = 0x3F80;
     w.sink[0] = 1;
+    w.sink[1] = -1000;
     EACH_VARIANT(v)
     {
         memset(w.out, 0xFF, sizeof w.out);

@@ -1,5 +1,6 @@
 #include "textdata.h"
 
+#include "base/mem.h"
 #include "text/chat.h"
 #include "text/parse.h"
 #include "text/pyjson.h"
@@ -351,4 +352,32 @@ Test(pyjson, a_repeated_key_keeps_its_first_place_and_last_value)
     cr_expect_str_eq(out.data, "{\"a\": 3, \"b\": {\"c\": [\"\\u0000\x7F/é\"]}}");
     dsf_json_free(doc);
     dsf_buf_free(&out);
+}
+
+/* Every allocation of an encoding fails once: a clean status, no class, no leak. */
+Test(chat, survives_every_failing_allocation)
+{
+    static const char json[] =
+        "{\"thinking_mode\": \"thinking\", \"messages\": [{\"role\": \"system\", \"tools\": "
+        "[{\"namespace\": {\"name\": \"n\", \"description\": \"d\"}, \"function\": {\"name\": "
+        "\"f\"}}]}, {\"role\": \"assistant\", \"tool_calls\": [{\"id\": \"a\", \"function\": "
+        "{\"name\": \"f\", \"arguments\": \"{\\\"k\\\": [1]}\"}}]}, {\"role\": \"tool\"}, {\"role\": "
+        "\"tool\", \"content\": [{\"type\": \"image\", \"data\": \"x\"}]}]}";
+    dsf_json_doc *doc = data_json(json, strlen(json));
+    dsf_buf want = {0};
+    for (uint64_t nth = 0;; nth++) {
+        dsf_chat_prompt p = {0};
+        dsf_mem_fail_at(nth);
+        dsf_status st = dsf_chat_encode(dsf_json_root(doc), NULL, &p);
+        dsf_mem_fail_at(0);
+        if (nth == 0) dsf_buf_add(&want, p.prompt.data, p.prompt.len);
+        bool same = same_text(&want, &p.prompt);
+        dsf_chat_free(&p);
+        cr_expect(st == DSF_ENOMEM || (st == DSF_OK && same), "allocation %llu: %s",
+                  (unsigned long long)nth, st ? dsf_error_text() : "another prompt");
+        if (st == DSF_OK && nth) break;
+        cr_assert_lt(nth, 1000);
+    }
+    dsf_buf_free(&want);
+    dsf_json_free(doc);
 }

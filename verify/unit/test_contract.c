@@ -1,4 +1,3 @@
-#define _GNU_SOURCE /* memmem */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 
@@ -186,8 +185,8 @@ Test(contract, another_type_of_the_same_size_is_mistyped)
     static char text[1 << 17];
     size_t n = fread(text, 1, sizeof text - 1, f);
     const char *find = "\"layers.0.attn.wq_a.weight\":{\"dtype\":\"F8_E4M3\"";
-    char *at = memmem(text, n, find, strlen(find));
-    cr_assert_not_null(at);
+    char *at = strstr(text + 8, find); /* past the length, which has zero bytes */
+    cr_assert(at && at < text + n);
     memcpy(strstr(at, "F8_E4M3"), "F8_E8M0", 7);
     cr_assert_eq(fseek(f, at - text, SEEK_SET), 0);
     cr_assert_eq(fwrite(at, 1, strlen(find), f), strlen(find));

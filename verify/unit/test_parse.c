@@ -1,5 +1,6 @@
 #include "textdata.h"
 
+#include "base/mem.h"
 #include "text/parse.h"
 #include "text/pyjson.h"
 
@@ -117,4 +118,20 @@ Test(parse, is_not_quadratic_in_parameters, .timeout = 10)
     cr_expect_eq(c.n_calls, 1);
     dsf_parse_free(&c);
     dsf_buf_free(&text);
+}
+
+Test(parse, survives_every_failing_allocation)
+{
+    static const char text[] = "r</think>c" BEGIN P("a") P("b") END;
+    for (uint64_t nth = 1;; nth++) {
+        dsf_completion c = {0};
+        dsf_mem_fail_at(nth);
+        dsf_status st = dsf_parse_completion(text, strlen(text), true, &c);
+        dsf_mem_fail_at(0);
+        dsf_parse_free(&c);
+        if (st == DSF_OK) break;
+        cr_expect_eq(st, DSF_ENOMEM, "allocation %llu: %s", (unsigned long long)nth,
+                     dsf_error_text());
+        cr_assert_lt(nth, 1000);
+    }
 }

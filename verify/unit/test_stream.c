@@ -1,5 +1,6 @@
 #include "textdata.h"
 
+#include "base/mem.h"
 #include "text/pyjson.h"
 #include "text/stream.h"
 
@@ -289,4 +290,24 @@ Test(stream, a_status_of_the_listener_comes_back)
     cr_expect_eq(dsf_stream_feed(st, "r</think>", 9), DSF_OK);
     cr_expect_eq(dsf_stream_feed(st, "c", 1), DSF_ECANCELED);
     dsf_stream_close(st);
+}
+
+Test(stream, survives_every_failing_allocation)
+{
+    static const char text[] =
+        "c" VALUE "x</｜DSML｜ parameter></｜DSML｜ invoke></｜DSML｜ calls>tail";
+    for (uint64_t nth = 1;; nth++) {
+        dsf_stream_options o = {.start = DSF_STREAM_FROM_CONTENT};
+        dsf_stream *st = NULL;
+        dsf_mem_fail_at(nth);
+        dsf_status got = dsf_stream_open(&st, &o);
+        if (got == DSF_OK) got = dsf_stream_feed(st, text, strlen(text));
+        if (got == DSF_OK) got = dsf_stream_end(st);
+        dsf_mem_fail_at(0);
+        dsf_stream_close(st);
+        if (got == DSF_OK) break;
+        cr_expect_eq(got, DSF_ENOMEM, "allocation %llu: %s", (unsigned long long)nth,
+                     dsf_error_text());
+        cr_assert_lt(nth, 1000);
+    }
 }

@@ -1,0 +1,147 @@
+/* dsf dump: the tensors of a run, as HDF5. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "inputs.h"
+#include "verify/dump/run.h"
+
+static volatile sig_atomic_t interrupted;
+static void on_interrupt(int sig) { interrupted = sig; }
+static bool stop_now(void) { return interrupted != 0; }
+
+typedef struct {
+    input_options in;
+    opt_list taps;
+    const char *out, *layers, *positions, *max_bytes, *from;
+    int64_t decode;
+    bool stats, json, no_draft;
+} options;
+
+/* "3-5" or "3" to an inclusive range. */
+static dsf_status parse_range(const char *name, const char *text, int64_t *from, int64_t *to)
+{
+    long long a, b;
+    int k = 0;
+    if (sscanf(text, "%lld-%lld%n", &a, &b, &k) == 2 && !text[k] && a >= 0 && b >= a) {
+        *from = a;
+        *to = b;
+        return DSF_OK;
+    }
+    if (sscanf(text, "%lld%n", &a, &k) == 1 && !text[k] && a >= 0) {
+        *from = *to = a;
+        return DSF_OK;
+    }
+    return DSF_FAIL(DSF_EINVAL, "%s %s: a number, or two with a dash", name, text);
+}
+
+/* 4096, 512M, 8G: powers of 1024. */
+static dsf_status parse_size(const char *text, int64_t *out)
+{
+    long long v;
+    char unit = 0;
+    int n = sscanf(text, "%lld%c", &v, &unit);
+    int shift = unit == 'K' ? 10 : unit == 'M' ? 20 : unit == 'G' ? 30 : unit == 'T' ? 40 : 0;
+    if (n < 1 || v <= 0 || (unit && !shift) || v > INT64_MAX >> shift)
+        return DSF_FAIL(DSF_EINVAL, "--max-bytes %s: a number, with K, M, G or T", text);
+    *out = (int64_t)v << shift;
+    return DSF_OK;
+}
+
+static dsf_status fill_filter(const options *o, dsf_dump_filter *f)
+{
+    int64_t a, b;
+    f->glob = o->taps.item;
+    f->n_globs = o->taps.n;
+    if (o->layers) {
+        DSF_TRY(parse_range("--layers", o->layers, &a, &b));
+        f->by_layer = true;
+        f->layer_from = (int)a;
+        f->layer_to = (int)(b < 1000 ? b : 1000);
+    }
+    if (o->positions) {
+        f->by_position = true;
+        DSF_TRY(parse_range("--positions", o->positions, &f->position_from, &f->position_to));
+    }
+    return DSF_OK;
+}
+
+static dsf_status run(options *o, dsf_dump_run_report *r)
+{
+    const char *accept[33];
+    dsf_ids ids = {.n = 0};
+    dsf_bpe *bpe = NULL;
+    dsf_dump_run d = {.out = o->out,
+                      .decode = o->decode,
+                      .stats = o->stats,
+                      .draft = !o->no_draft,
+                      .inputs_from = o->from,
+                      .max_bytes = (int64_t)8 << 30,
+                      .progress = dsf_progress,
+                      .stop = stop_now};
+    dsf_status st = DSF_OK;
+    if (!o->out) DSF_TRY(DSF_FAIL(DSF_EINVAL, "-o OUT.h5 is missing"));
+    DSF_TRY(dsf_inputs_options(&o->in, "exact", &d.engine, accept));
+    DSF_TRY(fill_filter(o, &d.filter));
+    if (o->max_bytes) DSF_TRY(parse_size(o->max_bytes, &d.max_bytes));
+    d.backend = dsf_inputs_backend(&d.engine);
+    if (!o->from) {
+        DSF_TRY_OUT(dsf_inputs_ids(&o->in, &bpe, &ids));
+        d.ids = ids.id;
+        d.n = (int64_t)ids.n;
+    }
+    DSF_TRY_OUT(dsf_dump_run_model(&d, r));
+out:
+    dsf_ids_free(&ids);
+    dsf_bpe_close(bpe);
+    return st;
+}
+
+int dsf_cmd_dump(int argc, char **argv)
+{
+    options o = {.decode = 0};
+    const opt opts[] = {
+        INPUT_PROMPT_OPTS(o.in),
+        {"--inputs-from", OPT_STRING, &o.from, "F.h5",
+         "token ids, image mask and embeddings of a dump"},
+        {"-o", OPT_STRING, &o.out, "OUT.h5", "the file to write"},
+        {"--taps", OPT_LIST, &o.taps, "GLOB",
+         "only these taps (\"attn/q\", \"layers/0?/out\"); repeatable"},
+        {"--layers", OPT_STRING, &o.layers, "A-B", "only these layers"},
+        {"--positions", OPT_STRING, &o.positions, "A-B", "only these positions"},
+        {"--decode", OPT_INT, &o.decode, "N", "then decode N tokens greedily, their rows too"},
+        {"--stats", OPT_FLAG, &o.stats, NULL, "statistics of row blocks in place of values"},
+        {"--no-draft", OPT_FLAG, &o.no_draft, NULL, "no draft pass after the prompt"},
+        {"--max-bytes", OPT_STRING, &o.max_bytes, "S", "refuse a larger dump (default 8G)"},
+        {"--json", OPT_FLAG, &o.json, NULL, "the result as JSON"},
+        INPUT_ENGINE_OPTS(o.in),
+    };
+    const char *positional[1] = {NULL};
+    const opt_spec spec = {
+        .command = "dump",
+        .synopsis = "MODEL (--ids 1,2,3 | --prompt S | ... | --inputs-from F.h5) -o OUT.h5",
+        .about =
+            "Runs the model and writes its tensors (dump-schema.md). The output bits of the run are\n"
+            "those of a run without taps.",
+        .example = "dsf dump mini --prompt \"Hello\" -o hello.h5 --taps \"layers/*/out\"",
+        .opts = opts,
+        .n_opts = sizeof opts / sizeof *opts,
+        .positional = positional,
+        .n_positional = 1,
+        .n_required = 1};
+    int code = dsf_opt_parse(&spec, argc, argv);
+    if (code >= 0) return code;
+    o.in.model = positional[0];
+    (void)signal(SIGINT, on_interrupt);
+    dsf_dump_run_report r = {.bytes = 0};
+    dsf_status st = run(&o, &r);
+    if (st != DSF_OK) return dsf_cmd_fail("dump", st);
+    if (o.json)
+        (void)printf("{\"file\": \"%s\", \"tokens\": %lld, \"decoded\": %lld, \"bytes\": %lld}\n",
+                     o.out, (long long)r.tokens, (long long)r.decoded, (long long)r.bytes);
+    else
+        (void)printf("%s: %lld tokens, %lld decoded, %lld bytes of tensors\n", o.out,
+                     (long long)r.tokens, (long long)r.decoded, (long long)r.bytes);
+    return DSF_EXIT_GOOD;
+}

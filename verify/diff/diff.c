@@ -1,0 +1,312 @@
+#include "verify/diff/diff.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "verify/diff/choice.h"
+#include "verify/diff/gate.h"
+#include "verify/diff/logits.h"
+#include "verify/diff/state.h"
+#include "verify/diff/verdict.h"
+#include "verify/diff/walk.h"
+
+const char *dsf_diff_verdict_name(dsf_diff_verdict v)
+{
+    static const char *const name[] = {"exact", "within", "ties", "reported", "FAILED"};
+    return name[v];
+}
+
+static void failed(dsf_diff_tap *t, const char *why)
+{
+    t->verdict = DSF_DIFF_FAILED;
+    t->beyond = true;
+    t->ratio = INFINITY;
+    (void)snprintf(t->why, sizeof t->why, "%s", why);
+}
+
+/* The entry axis grows with the file's length; other rows have one shape. */
+static bool entry_axis(dsf_tap_id id)
+{
+    return id == DSF_TAP_ATTN_INDEX_SCORES || id == DSF_TAP_ATTN_POOL || id == DSF_TAP_ATTN_TOPK;
+}
+
+static bool shapes_fit(const dsf_walk_item *x, const dsf_joined *j, dsf_diff_tap *t)
+{
+    const dsf_dump_array *a = j->a, *b = j->b;
+    char why[160];
+    if ((a->f || a->i) && (b->f || b->i) && !a->f != !b->f) {
+        failed(t, "type: values on one side, integers on the other");
+        return false;
+    }
+    bool same = a->rank == b->rank;
+    for (int i = 1; i < a->rank && same; i++) same = a->dim[i] == b->dim[i];
+    if (same || (entry_axis(x->tap.id) && a->rank == 2 && b->rank == 2)) return true;
+    (void)snprintf(why, sizeof why, "shape: rows of rank %d with %lld elements, here %d with %lld",
+                   a->rank - 1, (long long)a->width, b->rank - 1, (long long)b->width);
+    failed(t, why);
+    return false;
+}
+
+/* Weights belong to experts, not to places in a list: ours are brought into the reference's order. */
+static dsf_status match_experts(dsf_diff_state *s, const dsf_walk_item *x, dsf_joined *j,
+                                dsf_dump_array *b)
+{
+    char path[64];
+    dsf_tap_path(path, (dsf_tap){DSF_TAP_FFN_EXPERT_IDS, x->tap.layer}, s->g->n_layers);
+    if (!dsf_dump_find(s->a, path) || !dsf_dump_find(s->b, path)) return DSF_OK;
+    dsf_dump_array ids = {0}, own = {0};
+    dsf_status st = DSF_OK;
+    float *row = NULL;
+    DSF_TRY_OUT(dsf_dump_read(s->a, path, &ids));
+    DSF_TRY_OUT(dsf_dump_read(s->b, path, &own));
+    if (!ids.i || !own.i || own.width != b->width || ids.width != j->width || own.n != b->n) goto out;
+    DSF_TRY_OUT(dsf_mem_new(&row, (size_t)j->width, sizeof *row));
+    for (int64_t i = 0; i < j->n; i++) {
+        int64_t ra = j->pair[2 * i], rb = j->pair[2 * i + 1];
+        int32_t label = j->a->label[ra];
+        int64_t at = ra; /* the ids may hold more rows than the weights */
+        while (at < ids.n && ids.label[at] < label) at++;
+        if (at >= ids.n || ids.label[at] != label || own.label[rb] != label) continue;
+        for (int64_t c = 0; c < j->width; c++) {
+            /* an expert that ours did not take: its row is excused as a flip, or has failed */
+            row[c] = j->a->f[ra * j->a->width + c];
+            for (int64_t k = 0; k < own.width; k++)
+                if (own.i[rb * own.width + k] == ids.i[at * ids.width + c])
+                    row[c] = b->f[rb * b->width + k];
+        }
+        memcpy(b->f + rb * b->width, row, (size_t)j->width * sizeof *row);
+    }
+out:
+    dsf_mem_free(row);
+    dsf_dump_array_free(&ids);
+    dsf_dump_array_free(&own);
+    return st;
+}
+
+static void report_unfinite(const dsf_unfinite *bad, dsf_diff_tap *t)
+{
+    char why[200];
+    if (bad->nan_reference + bad->nan_ours + bad->inf == 0) return;
+    (void)snprintf(why, sizeof why,
+                   "NaN or infinity: %lld NaN in the reference, %lld here, %lld infinities that do "
+                   "not belong; first at row %d column %lld",
+                   (long long)bad->nan_reference, (long long)bad->nan_ours, (long long)bad->inf,
+                   (int)bad->label, (long long)bad->column);
+    failed(t, why);
+}
+
+static dsf_status compare_values(dsf_diff_state *s, const dsf_walk_item *x, const dsf_joined *j,
+                                 dsf_diff_tap *t, dsf_diff_logits *logits)
+{
+    dsf_row *row = NULL;
+    dsf_unfinite bad;
+    dsf_status st = DSF_OK;
+    bool tap = x->tap.id != DSF_TAP_NONE;
+    DSF_TRY_OUT(dsf_mem_new(&row, (size_t)j->n, sizeof *row));
+    dsf_metrics_rows(j, row, &bad);
+    if (tap) dsf_state_mark(s, x->tap, row, j->n);
+    DSF_TRY_OUT(dsf_metrics_sum(j, row, t));
+    if (x->tap.id == DSF_TAP_LOGITS && (!logits->present || strcmp(x->a, "logits") == 0))
+        dsf_logits_compare(j, row, logits);
+    if (tap) {
+        DSF_TRY_OUT(dsf_gate_values(s, x->tap, j, row, t));
+        dsf_state_learn(s, x->tap, row, j->n);
+    } else {
+        t->verdict = t->changed ? DSF_DIFF_REPORTED : DSF_DIFF_EXACT;
+        if (t->changed) (void)snprintf(t->why, sizeof t->why, "no gate on this dataset");
+    }
+    report_unfinite(&bad, t);
+out:
+    dsf_mem_free(row);
+    return st;
+}
+
+static dsf_status compare_rows(dsf_diff_state *s, const dsf_walk_item *x, dsf_joined *j,
+                               dsf_dump_array *b, dsf_diff_report *r)
+{
+    dsf_diff_tap *t = &r->tap[r->n_taps];
+    if (!shapes_fit(x, j, t)) return DSF_OK;
+    j->width = j->a->width < b->width ? j->a->width : b->width;
+    j->inf_known = x->tap.id == DSF_TAP_ATTN_INDEX_SCORES;
+    if (j->a->f) {
+        if (x->tap.id == DSF_TAP_FFN_EXPERT_WEIGHTS) DSF_TRY(match_experts(s, x, j, b));
+        return compare_values(s, x, j, t, &r->logits);
+    }
+    if (!j->a->i || !b->i) { /* an axis of no entries: nothing to differ in */
+        t->rows = j->n;
+        return DSF_OK;
+    }
+    bool choice = entry_axis(x->tap.id) || x->tap.id == DSF_TAP_FFN_EXPERT_IDS;
+    if (choice) {
+        DSF_TRY(dsf_choice_compare(s, x->tap, j, t));
+    } else {
+        dsf_choice_exact(j, t);
+    }
+    t->beyond = t->verdict == DSF_DIFF_FAILED;
+    /* Carried noise may turn any selection; hash rows depend on ids alone. */
+    if (t->beyond && s->floor && !s->injected && x->tap.id != DSF_TAP_ENGRAM_ROWS)
+        t->verdict = DSF_DIFF_REPORTED;
+    if (t->verdict == DSF_DIFF_TIES && !s->floor) t->verdict = DSF_DIFF_FAILED;
+    if (t->verdict == DSF_DIFF_FAILED) t->ratio = INFINITY;
+    return DSF_OK;
+}
+
+static void start_tap(dsf_diff_tap *t, const dsf_walk_item *x)
+{
+    *t = (dsf_diff_tap){.layer = x->tap.layer,
+                        .gain = 1.0,
+                        .limit_rel_l2 = NAN,
+                        .limit_median = NAN,
+                        .limit_row = NAN,
+                        .limit_changed = -1,
+                        .limit_unequal = -1,
+                        .at_row = -1,
+                        .row_max_label = -1,
+                        .at_column = -1};
+    (void)snprintf(t->path, sizeof t->path, "%s", x->a);
+    (void)snprintf(t->kind, sizeof t->kind, "%s", x->kind);
+}
+
+static dsf_status compare_item(dsf_diff_state *s, const dsf_walk_item *x, dsf_diff_report *r)
+{
+    dsf_dump_array a = {0}, b = {0};
+    int64_t *pair = NULL, n = 0;
+    dsf_diff_tap *t = &r->tap[r->n_taps];
+    dsf_status st = DSF_OK;
+    DSF_TRY_OUT(dsf_dump_read(s->a, x->a, &a));
+    DSF_TRY_OUT(dsf_dump_read(s->b, x->b, &b));
+    DSF_TRY_OUT(dsf_dump_join(&a, &b, &pair, &n));
+    if (n == 0) goto out; /* no common rows: not compared */
+    start_tap(t, x);
+    t->source = a.source;
+    dsf_joined j = {.a = &a, .b = &b, .pair = pair, .n = n};
+    if (x->tap.id != DSF_TAP_NONE) dsf_state_enter(s, x->tap);
+    DSF_TRY_OUT(compare_rows(s, x, &j, &b, r));
+    r->values += t->rows * t->width;
+    r->n_taps++;
+out:
+    dsf_mem_free(pair);
+    dsf_dump_array_free(&a);
+    dsf_dump_array_free(&b);
+    return st;
+}
+
+/* Statistics dumps: equal hashes are equal bytes. */
+static dsf_status compare_stats(dsf_diff_state *s, const dsf_walk_item *x, dsf_diff_report *r)
+{
+    dsf_dump_stat_row *a = NULL, *b = NULL;
+    int64_t na = 0, nb = 0;
+    dsf_diff_tap *t = &r->tap[r->n_taps];
+    dsf_status st = DSF_OK;
+    DSF_TRY_OUT(dsf_dump_read_stats(s->a, x->a, &a, &na));
+    DSF_TRY_OUT(dsf_dump_read_stats(s->b, x->b, &b, &nb));
+    start_tap(t, x);
+    t->rows = na < nb ? na : nb;
+    t->width = 1;
+    for (int64_t i = 0; i < t->rows; i++) {
+        if (a[i].hash == b[i].hash && a[i].count == b[i].count) continue;
+        t->changed++;
+        if (t->unequal++) continue;
+        t->at_row = (int32_t)i;
+        t->reference = a[i].rms;
+        t->ours = b[i].rms;
+        (void)snprintf(t->why, sizeof t->why,
+                       "block %lld: rms %.6g here %.6g, min %.6g here %.6g, max %.6g here %.6g",
+                       (long long)i, a[i].rms, b[i].rms, a[i].min, b[i].min, a[i].max, b[i].max);
+    }
+    t->beyond = t->changed > 0 || na != nb;
+    if (na != nb && !t->changed)
+        (void)snprintf(t->why, sizeof t->why, "%lld blocks, here %lld", (long long)na,
+                       (long long)nb);
+    t->verdict = t->beyond ? DSF_DIFF_FAILED : DSF_DIFF_EXACT;
+    t->ratio = t->beyond ? INFINITY : 0.0;
+    r->values += t->rows;
+    r->n_taps += t->rows > 0;
+out:
+    dsf_mem_free(a);
+    dsf_mem_free(b);
+    return st;
+}
+
+static dsf_status compare_all(dsf_diff_state *s, const dsf_walk *w, dsf_diff_report *r)
+{
+    DSF_TRY(dsf_mem_new(&r->tap, (size_t)w->n, sizeof *r->tap));
+    s->alpha = 0.01 / (double)((w->n ? w->n : 1) * DSF_GATE_COUNTS);
+    for (int64_t i = 0; i < w->n; i++) {
+        const dsf_walk_item *x = &w->item[i];
+        if (!x->b[0]) {
+            if (x->tap.id == DSF_TAP_NONE) continue;
+            dsf_buf_fmt(&r->absent, "%s\n", x->a);
+            r->n_absent++;
+            continue;
+        }
+        DSF_TRY(x->stats ? compare_stats(s, x, r) : compare_item(s, x, r));
+    }
+    r->n_extra = w->n_extra;
+    return dsf_buf_status(&r->absent);
+}
+
+/* The same prompt, as far as both go. */
+static dsf_status check_prompt(dsf_dump_file *a, dsf_dump_file *b)
+{
+    int32_t *x = NULL, *y = NULL;
+    int64_t nx, ny;
+    dsf_status st = DSF_OK;
+    DSF_TRY_OUT(dsf_dump_read_axis(a, "token_ids", &x, &nx));
+    DSF_TRY_OUT(dsf_dump_read_axis(b, "token_ids", &y, &ny));
+    for (int64_t i = 0; i < nx && i < ny && st == DSF_OK; i++)
+        if (x[i] != y[i])
+            st = DSF_FAIL(DSF_EINVAL, "different prompts: token %lld is %d in %s and %d in %s",
+                          (long long)i, (int)x[i], dsf_dump_info_of(a)->path, (int)y[i],
+                          dsf_dump_info_of(b)->path);
+out:
+    dsf_mem_free(x);
+    dsf_mem_free(y);
+    return st;
+}
+
+static dsf_status open_floor(const dsf_diff_options *o, dsf_diff_state *s, dsf_diff_report *r)
+{
+    if (!o->floor) return DSF_OK;
+    DSF_TRY(dsf_floor_open(&s->floor, o->floor));
+    DSF_TRY(dsf_floor_bind(s->floor, s->a));
+    (void)snprintf(r->floor, sizeof r->floor, "%s", dsf_floor_name(s->floor));
+    return DSF_OK;
+}
+
+dsf_status dsf_diff_run(const dsf_diff_options *o, dsf_diff_report *r)
+{
+    dsf_dump_file *a = NULL, *b = NULL;
+    dsf_diff_state s = {0};
+    dsf_walk w = {0};
+    dsf_status st = DSF_OK;
+    *r = (dsf_diff_report){.first = -1, .worst_at = -1, .gated = !o->no_gate};
+    DSF_TRY_OUT(dsf_dump_open(&a, o->reference));
+    DSF_TRY_OUT(dsf_dump_open(&b, o->ours));
+    DSF_TRY_OUT(check_prompt(a, b));
+    DSF_TRY_OUT(dsf_state_open(&s, a, b));
+    const char *mode = o->mode ? o->mode : dsf_dump_info_of(b)->mode;
+    (void)snprintf(r->mode, sizeof r->mode, "%.15s", *mode ? mode : "exact");
+    r->injected = s.injected = strcmp(r->mode, "injected") == 0;
+    r->selects = s.selects;
+    DSF_TRY_OUT(open_floor(o, &s, r));
+    DSF_TRY_OUT(dsf_walk_make(&w, a, b, o));
+    DSF_TRY_OUT(compare_all(&s, &w, r));
+    dsf_verdict_conclude(r, &w, o, dsf_dump_info_of(b), s.floor);
+out:
+    dsf_walk_free(&w);
+    dsf_floor_close(s.floor);
+    dsf_state_close(&s);
+    dsf_dump_close(a);
+    dsf_dump_close(b);
+    return st;
+}
+
+void dsf_diff_report_free(dsf_diff_report *r)
+{
+    dsf_mem_free(r->tap);
+    dsf_buf_free(&r->absent);
+    *r = (dsf_diff_report){0};
+}

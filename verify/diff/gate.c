@@ -1,0 +1,276 @@
+#include "verify/diff/gate.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "verify/diff/chance.h"
+#include "verify/diff/classes.h"
+
+static void say(dsf_diff_tap *t, const char *fmt, ...) DSF_PRINTF(2, 3);
+static void say(dsf_diff_tap *t, const char *fmt, ...)
+{
+    va_list ap;
+    if (t->why[0]) return; /* the first reason is the one to look at */
+    va_start(ap, fmt);
+    (void)vsnprintf(t->why, sizeof t->why, fmt, ap);
+    va_end(ap);
+}
+
+/* Given by injection, looked up, or a quantiser: equal whenever their inputs are. */
+static bool exact_kind(dsf_tap_id id)
+{
+    switch (id) {
+    case DSF_TAP_EMBED:
+    case DSF_TAP_IN:
+    case DSF_TAP_PREMIX:
+    case DSF_TAP_ENGRAM_EMB:
+    case DSF_TAP_ATTN_KV_MAIN:
+    case DSF_TAP_ATTN_INDEX_K:
+    case DSF_TAP_ATTN_INDEX_Q:
+        return true;
+    default:
+        return false;
+    }
+}
+
+typedef struct {
+    dsf_floor_kind k;
+    bool f32;
+    double clean, disturbed; /* limits of a row's relative L2, one rounding step not included */
+    double rate;             /* largest published fraction of changed elements */
+} limits;
+
+static bool get_limits(const dsf_diff_state *s, const dsf_diff_tap *t, limits *l)
+{
+    *l = (limits){.f32 = t->source == DSF_SRC_F32};
+    if (!s->floor || !dsf_floor_get(s->floor, t->kind, l->f32, &l->k)) return false;
+    const dsf_floor_noise *own = &l->k.own, *all = &l->k.pooled;
+    double worst = fmax(own->row_max, all->row_max);
+    l->disturbed = 4.0 * worst;
+    /* float32 figures always differ in the last bits: no measured noise means none was taken */
+    l->clean = l->f32 && own->row_max == 0.0 ? l->disturbed : 4.0 * own->row_max;
+    if (!own->known) l->clean = l->disturbed;
+    l->rate = fmax(own->changed, all->changed);
+    return true;
+}
+
+static double row_limit(const limits *l, const dsf_row *r)
+{
+    double base = r->disturbed ? l->disturbed : l->clean;
+    return l->rate > 0.0 || r->disturbed ? base + r->step : base;
+}
+
+static void raise_ratio(dsf_diff_tap *t, double figure, double limit)
+{
+    double ratio = limit > 0.0 ? figure / limit : figure > 0.0 ? INFINITY : 0.0;
+    if (ratio > t->ratio) t->ratio = ratio;
+}
+
+static void check_rows(const dsf_row *row, int64_t n, const limits *l, dsf_diff_tap *t)
+{
+    double worst = 0.0;
+    int64_t over = 0, first = -1;
+    t->limit_row = l->disturbed;
+    for (int64_t i = 0; i < n; i++) {
+        if (row[i].status != DSF_ROW_JUDGED) continue;
+        double limit = row_limit(l, &row[i]);
+        double ratio = limit > 0.0 ? row[i].rel / limit : row[i].rel > 0.0 ? INFINITY : 0.0;
+        raise_ratio(t, row[i].rel, limit);
+        if (ratio > worst) {
+            worst = ratio;
+            t->limit_row = limit;
+        }
+        if (ratio > 1.0 && over++ == 0) first = i;
+    }
+    if (!over) return;
+    t->beyond = true;
+    say(t, "row %d: rel L2 %.2e, limit %.2e (%lld of %lld rows over)", (int)row[first].label,
+        row[first].rel, row_limit(l, &row[first]), (long long)over, (long long)(n - t->ungated));
+}
+
+static void check_median(const limits *l, dsf_diff_tap *t)
+{
+    /* published: the median row of every rounded tap was bit-equal in every variant and build */
+    t->limit_median = l->f32 ? l->k.limit_row_median : 0.0;
+    if (l->f32) raise_ratio(t, t->row_median, t->limit_median);
+    if (t->row_median <= t->limit_median) return;
+    t->beyond = true;
+    t->ratio = fmax(t->ratio, l->f32 ? 0.0 : INFINITY);
+    say(t, l->f32 ? "median row: rel L2 %.2e, limit %.2e"
+                  : "median row is not bit-equal: rel L2 %.2e, limit %.0f",
+        t->row_median, t->limit_median);
+}
+
+/* Whole tap: the published limit, or what the allowed number of flips at the largest element costs. */
+static void check_whole(const dsf_row *row, int64_t n, const limits *l, dsf_diff_tap *t)
+{
+    double size2 = 0.0, step = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        if (row[i].status != DSF_ROW_JUDGED) continue;
+        size2 += row[i].size2;
+        step = fmax(step, row[i].step * sqrt(row[i].size2));
+    }
+    double flips = t->limit_changed > 0 ? sqrt((double)t->limit_changed) : 0.0;
+    t->limit_rel_l2 = fmax(l->k.limit_rel_l2, 4.0 * l->k.own.rel_l2);
+    if (!l->f32 && size2 > 0.0 && t->unequal <= t->limit_unequal)
+        t->limit_rel_l2 = fmax(t->limit_rel_l2, flips * step / sqrt(size2));
+    raise_ratio(t, t->rel_l2, t->limit_rel_l2);
+    if (t->rel_l2 <= t->limit_rel_l2) return;
+    t->beyond = true;
+    say(t, "rel L2 %.2e, limit %.2e", t->rel_l2, t->limit_rel_l2);
+}
+
+static void check_counts(const dsf_diff_state *s, const limits *l, dsf_diff_tap *t)
+{
+    if (l->f32) return;
+    double rows = (double)(t->rows - t->ungated), n = rows * (double)t->width;
+    int64_t single = dsf_chance_poisson(l->rate * n, s->alpha);
+    int64_t bursts = dsf_chance_poisson(l->rate * rows, s->alpha);
+    t->limit_changed = single > bursts * t->width ? single : bursts * t->width;
+    t->limit_unequal = single < t->rows - t->ungated ? single : t->rows - t->ungated;
+    if (t->limit_changed > t->limit_unequal * t->width)
+        t->limit_changed = t->limit_unequal * t->width;
+    if (t->changed <= t->limit_changed && t->unequal <= t->limit_unequal) return;
+    t->beyond = true;
+    say(t, "%lld elements in %lld rows differ, allowed %lld in %lld", (long long)t->changed,
+        (long long)t->unequal, (long long)t->limit_changed, (long long)t->limit_unequal);
+}
+
+static dsf_status check_classes(const dsf_diff_state *s, dsf_tap tap, const dsf_row *row,
+                                const limits *l, dsf_diff_tap *t)
+{
+    dsf_class_set set;
+    DSF_TRY(dsf_classes_make(&set, s, tap, row, t->rows));
+    double least = l->f32 ? t->limit_median : 0.0;
+    for (int i = 0; i < set.n; i++) {
+        dsf_class_count c = dsf_classes_count(&set, i, row, least);
+        if (2 * c.over <= c.rows) continue;
+        double rate = (double)(c.others_over + 1) / (double)(c.others + 2);
+        if (dsf_chance_binomial(c.rows, c.over, rate) >= s->alpha) continue;
+        t->beyond = true;
+        say(t, "%lld of %lld rows with %s differ, %lld of the other %lld", (long long)c.over,
+            (long long)c.rows, set.name[i], (long long)c.others_over, (long long)c.others);
+    }
+    dsf_classes_free(&set);
+    return DSF_OK;
+}
+
+/* Exact kinds: a row must be equal unless what it is computed from already differs. */
+static void check_exact(const dsf_diff_state *s, const dsf_row *row, const limits *l,
+                        dsf_diff_tap *t)
+{
+    int64_t bad = 0;
+    int32_t first = -1;
+    for (int64_t i = 0; i < t->rows; i++) {
+        bool excused = row[i].disturbed && row[i].rel <= l->disturbed + row[i].step;
+        if (row[i].changed == 0 || excused || row[i].status != DSF_ROW_JUDGED) continue;
+        if (bad++ == 0) first = row[i].label;
+    }
+    /* not quite exact in this prompt's own measurement: as many as were counted there */
+    double n = (double)t->rows * (double)t->width;
+    int64_t allowed = s->floor ? (int64_t)ceil(l->k.own.changed * n - 1e-6) : 0;
+    t->limit_row = 0.0;
+    t->limit_changed = t->limit_unequal = allowed;
+    if (bad <= allowed && t->changed <= allowed) return;
+    if (bad == 0) return;
+    t->beyond = true;
+    t->ratio = INFINITY;
+    say(t, "must be bit-equal: row %d differs (%lld of %lld rows)", (int)first, (long long)bad,
+        (long long)t->rows);
+}
+
+/* Carried noise of a project floor (verification.md 12): 1.5 pooled, 3 for a row, 5 for an element. */
+static bool check_carried(const dsf_floor_noise *noise, dsf_diff_tap *t)
+{
+    t->limit_rel_l2 = 1.5 * noise->rel_l2;
+    t->limit_row = 3.0 * noise->row_max;
+    double limit_abs = 5.0 * noise->max_abs;
+    raise_ratio(t, t->rel_l2, t->limit_rel_l2);
+    raise_ratio(t, t->row_max, t->limit_row);
+    raise_ratio(t, t->max_abs, limit_abs);
+    if (t->ratio <= 1.0) return true;
+    t->why[0] = 0;
+    say(t, "carried: rel L2 %.2e (limit %.2e), row %.2e (%.2e), element %.2e (%.2e)", t->rel_l2,
+        t->limit_rel_l2, t->row_max, t->limit_row, t->max_abs, limit_abs);
+    return false;
+}
+
+/* Free-running. The official floor gates `out` where nothing is selected: 1e-3 stands 1,000 times
+ * above the noise and 9 times below the smallest change that acts (golden-official README). */
+static void judge_free(const dsf_diff_state *s, dsf_tap tap, const limits *l, dsf_diff_tap *t)
+{
+    bool good = true, gated = false;
+    t->ratio = 0.0;
+    t->limit_median = NAN;
+    t->limit_changed = t->limit_unequal = -1;
+    if (!dsf_floor_official(s->floor) && l->k.carried.known) {
+        gated = true;
+        good = check_carried(&l->k.carried, t);
+    } else if (!s->selects && tap.id == DSF_TAP_OUT && tap.layer < s->g->n_layers) {
+        gated = true;
+        t->limit_rel_l2 = 1e-3;
+        t->limit_row = NAN;
+        raise_ratio(t, t->rel_l2, t->limit_rel_l2);
+        good = t->rel_l2 <= t->limit_rel_l2;
+        if (!good) t->why[0] = 0;
+        if (!good) say(t, "rel L2 %.2e, limit %.2e where nothing is selected", t->rel_l2, 1e-3);
+    } else {
+        t->limit_rel_l2 = t->limit_row = NAN;
+        say(t, "free-running: carried error, no gate on this tap");
+    }
+    t->verdict = !good              ? DSF_DIFF_FAILED
+                 : t->changed == 0 ? DSF_DIFF_EXACT
+                 : gated           ? DSF_DIFF_WITHIN
+                                   : DSF_DIFF_REPORTED;
+}
+
+static void conclude(dsf_diff_tap *t, bool gated)
+{
+    if (!gated)
+        t->verdict = t->changed ? DSF_DIFF_REPORTED : DSF_DIFF_EXACT;
+    else if (t->beyond)
+        t->verdict = DSF_DIFF_FAILED;
+    else if (t->ungated == t->rows && t->changed)
+        t->verdict = DSF_DIFF_REPORTED;
+    else
+        t->verdict = t->changed ? DSF_DIFF_WITHIN : DSF_DIFF_EXACT;
+    if (t->verdict == DSF_DIFF_REPORTED && t->ungated == t->rows)
+        say(t, "rows below the window: the reference cuts its blocks by prompt length");
+}
+
+dsf_status dsf_gate_values(const dsf_diff_state *s, dsf_tap tap, const dsf_joined *j,
+                           const dsf_row *row, dsf_diff_tap *t)
+{
+    limits l;
+    (void)j;
+    if (!s->floor) { /* bit-equal, or the first divergence */
+        t->limit_row = 0.0;
+        t->beyond = t->changed > 0;
+        t->ratio = t->beyond ? INFINITY : 0.0;
+        if (t->beyond)
+            say(t, "%lld of %lld rows differ; no floor was given, so they must be bit-equal",
+                (long long)t->unequal, (long long)t->rows);
+        t->verdict = t->beyond ? DSF_DIFF_FAILED : DSF_DIFF_EXACT;
+        return DSF_OK;
+    }
+    bool known = get_limits(s, t, &l);
+    if (exact_kind(tap.id)) {
+        check_exact(s, row, &l, t);
+        known = true;
+    } else if (known && t->rows > t->ungated) {
+        check_median(&l, t);
+        check_rows(row, t->rows, &l, t);
+        check_counts(s, &l, t);
+        check_whole(row, t->rows, &l, t);
+        DSF_TRY(check_classes(s, tap, row, &l, t));
+    } else if (!known) {
+        say(t, "no noise was published for this tap");
+    }
+    if (s->injected || tap.id == DSF_TAP_ENGRAM_EMB || tap.id == DSF_TAP_EMBED)
+        conclude(t, known);
+    else
+        judge_free(s, tap, &l, t);
+    return DSF_OK;
+}

@@ -1,0 +1,233 @@
+/* A report as text for people and as JSON. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "verify/diff/diff.h"
+
+static void figure(dsf_buf *b, double v, int width)
+{
+    if (isnan(v))
+        dsf_buf_fmt(b, "%*s", width, "-");
+    else if (v == 0.0)
+        dsf_buf_fmt(b, "%*s", width, "0");
+    else
+        dsf_buf_fmt(b, "%*.2e", width, v);
+}
+
+static void print_head(dsf_buf *b)
+{
+    dsf_buf_fmt(b, "%-30s %6s %9s %8s %8s %9s %9s %9s %7s  %s\n", "tap", "rows", "elements",
+                "changed", "unequal", "rel L2", "row max", "limit", "ratio", "verdict");
+}
+
+static void print_ratio(dsf_buf *b, double ratio)
+{
+    if (isinf(ratio))
+        dsf_buf_fmt(b, " %7s", "inf");
+    else
+        dsf_buf_fmt(b, " %7.2g", ratio);
+}
+
+static void print_tap(dsf_buf *b, const dsf_diff_tap *t)
+{
+    dsf_buf_fmt(b, "%-30s %6lld %9lld %8lld %8lld ", t->path, (long long)t->rows,
+                (long long)(t->rows * t->width), (long long)t->changed, (long long)t->unequal);
+    figure(b, t->discrete ? NAN : t->rel_l2, 9);
+    dsf_buf_char(b, ' ');
+    figure(b, t->discrete ? NAN : t->row_max, 9);
+    dsf_buf_char(b, ' ');
+    figure(b, t->discrete ? 0.0 : t->limit_row, 9);
+    print_ratio(b, t->ratio);
+    dsf_buf_fmt(b, "  %s", dsf_diff_verdict_name(t->verdict));
+    if (t->ungated && t->ungated < t->rows)
+        dsf_buf_fmt(b, " (%lld rows reported)", (long long)t->ungated);
+    if (t->why[0] && t->verdict != DSF_DIFF_EXACT && t->verdict != DSF_DIFF_WITHIN)
+        dsf_buf_fmt(b, ": %s", t->why);
+    if (t->zeros) dsf_buf_fmt(b, " [%lld zeros of the other sign]", (long long)t->zeros);
+    dsf_buf_char(b, '\n');
+}
+
+/* Taps of one kind in one line: counts add up, figures are the worst. */
+typedef struct {
+    int64_t taps, exact, rows, elements, changed, unequal;
+    double rel_l2, row_max, ratio;
+    dsf_diff_verdict verdict;
+} pooled;
+
+static void add(pooled *p, const dsf_diff_tap *t)
+{
+    p->taps++;
+    p->exact += t->changed == 0;
+    p->rows += t->rows;
+    p->elements += t->rows * t->width;
+    p->changed += t->changed;
+    p->unequal += t->unequal;
+    p->rel_l2 = fmax(p->rel_l2, t->rel_l2);
+    p->row_max = fmax(p->row_max, t->row_max);
+    p->ratio = fmax(p->ratio, t->ratio);
+    if (t->verdict > p->verdict) p->verdict = t->verdict;
+}
+
+static bool same_kind(const dsf_diff_tap *a, const dsf_diff_tap *b)
+{
+    bool stage_a = strncmp(a->path, "dspark/stages", 13) == 0;
+    bool stage_b = strncmp(b->path, "dspark/stages", 13) == 0;
+    return stage_a == stage_b && strcmp(a->kind, b->kind) == 0;
+}
+
+static void print_kind(const dsf_diff_report *r, int64_t at, dsf_buf *b)
+{
+    const dsf_diff_tap *first = &r->tap[at];
+    for (int64_t i = 0; i < at; i++)
+        if (same_kind(&r->tap[i], first)) return;
+    pooled p = {0};
+    for (int64_t i = at; i < r->n_taps; i++)
+        if (same_kind(&r->tap[i], first)) add(&p, &r->tap[i]);
+    char name[64];
+    bool stage = strncmp(first->path, "dspark/stages", 13) == 0;
+    (void)snprintf(name, sizeof name, "%s%s x%lld", stage ? "draft " : "", first->kind,
+                   (long long)p.taps);
+    dsf_buf_fmt(b, "%-30s %6lld %9lld %8lld %8lld ", name, (long long)p.rows,
+                (long long)p.elements, (long long)p.changed, (long long)p.unequal);
+    figure(b, first->discrete ? NAN : p.rel_l2, 9);
+    dsf_buf_char(b, ' ');
+    figure(b, first->discrete ? NAN : p.row_max, 9);
+    dsf_buf_fmt(b, " %9s", "");
+    print_ratio(b, p.ratio);
+    dsf_buf_fmt(b, "  %s, %lld of %lld bit-equal\n", dsf_diff_verdict_name(p.verdict),
+                (long long)p.exact, (long long)p.taps);
+}
+
+static void print_logits(const dsf_diff_logits *l, dsf_buf *b)
+{
+    if (!l->present) return;
+    dsf_buf_fmt(b,
+                "logits: %lld rows, KL mean %.3g, max %.3g (row %d); top-1 equal %.4f, near ties "
+                "%lld, gap up to 0.5: %lld, above: %lld\n",
+                (long long)l->rows, l->kl_mean, l->kl_max, (int)l->kl_max_row, l->top1,
+                (long long)l->ties, (long long)l->warned, (long long)l->wrong);
+}
+
+static void print_absent(const dsf_diff_report *r, bool all, dsf_buf *b)
+{
+    const char *at = r->absent.data ? r->absent.data : "";
+    int64_t shown = 0, most = all ? r->n_absent : 8;
+    if (!r->n_absent) return;
+    dsf_buf_fmt(b, "skipped, absent here (%lld):", (long long)r->n_absent);
+    for (; *at && shown < most; shown++) {
+        size_t n = strcspn(at, "\n");
+        dsf_buf_char(b, ' ');
+        dsf_buf_add(b, at, n);
+        at += n + (at[n] == '\n');
+    }
+    dsf_buf_str(b, *at ? " ...\n" : "\n");
+}
+
+void dsf_diff_print(const dsf_diff_report *r, bool all, dsf_buf *b)
+{
+    dsf_buf_fmt(b, "%s\n", r->verdict);
+    if (r->ours_notes[0]) dsf_buf_fmt(b, "%s\n", r->ours_notes);
+    dsf_buf_fmt(b, "mode %s; %s; rows %s\n\n", r->mode,
+                r->floor[0] ? r->floor : "no floor: everything must be bit-equal",
+                r->selects ? "select among entries" : "take every visible entry");
+    if (r->n_taps) print_head(b);
+    for (int64_t i = 0; i < r->n_taps; i++)
+        if (all || r->tap[i].verdict == DSF_DIFF_FAILED) print_tap(b, &r->tap[i]);
+    if (!all) {
+        if (r->first >= 0) dsf_buf_char(b, '\n');
+        for (int64_t i = 0; i < r->n_taps; i++) print_kind(r, i, b);
+    }
+    if (r->n_taps) dsf_buf_char(b, '\n');
+    print_logits(&r->logits, b);
+    print_absent(r, all, b);
+    if (r->n_extra)
+        dsf_buf_fmt(b, "only here, not compared: %lld datasets\n", (long long)r->n_extra);
+}
+
+static void json_tap(const dsf_diff_tap *t, dsf_buf *b)
+{
+    dsf_json_begin(b, NULL, '{');
+    dsf_json_add_cstr(b, "path", t->path);
+    dsf_json_add_cstr(b, "kind", t->kind);
+    dsf_json_add_int(b, "layer", t->layer);
+    dsf_json_add_cstr(b, "verdict", dsf_diff_verdict_name(t->verdict));
+    dsf_json_add_int(b, "rows", t->rows);
+    dsf_json_add_int(b, "elements", t->rows * t->width);
+    dsf_json_add_int(b, "ungated_rows", t->ungated);
+    dsf_json_add_int(b, "changed", t->changed);
+    dsf_json_add_int(b, "unequal_rows", t->unequal);
+    if (t->discrete) {
+        dsf_json_add_int(b, "flips", t->flips);
+        dsf_json_add_int(b, "ties", t->ties);
+        dsf_json_add_int(b, "wrong", t->wrong);
+    } else {
+        dsf_json_add_num(b, "rel_l2", t->rel_l2);
+        dsf_json_add_num(b, "row_median", t->row_median);
+        dsf_json_add_num(b, "row_max", t->row_max);
+        dsf_json_add_int(b, "row_max_label", t->row_max_label);
+        dsf_json_add_num(b, "max_abs", t->max_abs);
+        dsf_json_add_num(b, "gain", t->gain);
+        dsf_json_add_num(b, "bias_z", t->bias_z);
+        dsf_json_add_int(b, "zeros_of_other_sign", t->zeros);
+        dsf_json_add_num(b, "limit_rel_l2", t->limit_rel_l2);
+        dsf_json_add_num(b, "limit_row_median", t->limit_median);
+        dsf_json_add_num(b, "limit_row", t->limit_row);
+        dsf_json_add_int(b, "limit_changed", t->limit_changed);
+        dsf_json_add_int(b, "limit_unequal_rows", t->limit_unequal);
+    }
+    dsf_json_add_num(b, "ratio", t->ratio);
+    dsf_json_add_bool(b, "beyond", t->beyond);
+    if (t->at_row >= 0) dsf_json_add_int(b, "at_row", t->at_row);
+    if (t->at_column >= 0) {
+        dsf_json_add_int(b, "at_column", t->at_column);
+        dsf_json_add_num(b, "reference", t->reference);
+        dsf_json_add_num(b, "ours", t->ours);
+    }
+    dsf_json_add_cstr(b, "why", t->why);
+    dsf_json_end(b, '}');
+}
+
+static void json_logits(const dsf_diff_logits *l, dsf_buf *b)
+{
+    dsf_json_begin(b, "logits", '{');
+    dsf_json_add_int(b, "rows", l->rows);
+    dsf_json_add_num(b, "kl_mean", l->kl_mean);
+    dsf_json_add_num(b, "kl_max", l->kl_max);
+    dsf_json_add_int(b, "kl_max_row", l->kl_max_row);
+    dsf_json_add_num(b, "top1", l->top1);
+    dsf_json_add_int(b, "near_ties", l->ties);
+    dsf_json_add_int(b, "gap_to_half", l->warned);
+    dsf_json_add_int(b, "gap_above_half", l->wrong);
+    dsf_json_end(b, '}');
+}
+
+void dsf_diff_json(const dsf_diff_report *r, dsf_buf *b)
+{
+    dsf_json_begin(b, NULL, '{');
+    dsf_json_add_cstr(b, "verdict", r->verdict);
+    dsf_json_add_bool(b, "good", r->good);
+    dsf_json_add_bool(b, "gated", r->gated);
+    dsf_json_add_cstr(b, "notes", r->ours_notes);
+    dsf_json_add_cstr(b, "mode", r->mode);
+    dsf_json_add_cstr(b, "floor", r->floor);
+    dsf_json_add_bool(b, "selects", r->selects);
+    dsf_json_add_int(b, "taps_compared", r->n_taps);
+    dsf_json_add_int(b, "values_compared", r->values);
+    if (r->first >= 0) dsf_json_add_cstr(b, "first", r->tap[r->first].path);
+    dsf_json_add_num(b, "worst_ratio", r->worst);
+    if (r->worst_at >= 0) dsf_json_add_cstr(b, "worst_at", r->tap[r->worst_at].path);
+    if (r->logits.present) json_logits(&r->logits, b);
+    dsf_json_begin(b, "absent", '[');
+    for (const char *at = r->absent.data ? r->absent.data : ""; *at;) {
+        size_t n = strcspn(at, "\n");
+        dsf_json_add_str(b, NULL, at, n);
+        at += n + (at[n] == '\n');
+    }
+    dsf_json_end(b, ']');
+    dsf_json_begin(b, "taps", '[');
+    for (int64_t i = 0; i < r->n_taps; i++) json_tap(&r->tap[i], b);
+    dsf_json_end(b, ']');
+    dsf_json_end(b, '}');
+    dsf_buf_char(b, '\n');
+}
