@@ -162,9 +162,9 @@ static dsf_status parse_rewritten(dsf_json_doc *d, pass *p)
     size_t at = end && p->out.data ? (size_t)(end - p->out.data) : 0;
     char near[24];
     size_t k = 0;
-    while (k < sizeof near - 1 && at + k < p->out.len) {
+    while (p->out.data && k < sizeof near - 1 && at + k < p->out.len) {
         char c = p->out.data[at + k];
-        near[k++] = (unsigned char)c < 0x20 ? ' ' : c;
+        near[k++] = (char)((unsigned char)c < 0x20 ? ' ' : c);
     }
     near[k] = 0;
     return DSF_FAIL(DSF_ECORRUPT, "%s: not JSON near \"%s\" (about byte %zu of %zu)", p->name, near,

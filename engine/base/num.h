@@ -32,19 +32,9 @@ static inline uint16_t dsf_f32_to_bf16(float x)
     return (uint16_t)((u + 0x7FFFu + ((u >> 16) & 1)) >> 16);
 }
 
-/* One rounding from double: through f32 by round-to-odd, which keeps the double's sticky bits, so
- * that the second rounding is the only one that counts. */
-static inline uint16_t dsf_f64_to_bf16(double x)
-{
-    float f = (float)x;
-    if (isfinite(f) && (double)f != x) {
-        uint32_t u = dsf_f32_bits(f);
-        double below = fabs((double)f) > fabs(x) ? 1.0 : 0.0;
-        if (below != 0.0) u -= 1; /* now |f| < |x|: truncated */
-        f = dsf_f32_from_bits(u | 1u);
-    }
-    return dsf_f32_to_bf16(f);
-}
+/* A sum kept in double, rounded as the model rounds it: to its f32 accumulator, then to bf16. (One
+ * rounding from double would break exact f32 ties the other way.) */
+static inline uint16_t dsf_f64_to_bf16(double x) { return dsf_f32_to_bf16((float)x); }
 
 /* 2^k for -149 <= k <= 127; no flush to zero below the normal range. */
 static inline float dsf_pow2(int k)

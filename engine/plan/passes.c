@@ -1,5 +1,5 @@
 /* Passes over a recorded plan: prune, choose, place. */
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -183,26 +183,48 @@ static size_t lowest_fit(const dsf_plan *p, const dsf_val *placed, int n, const 
     return at;
 }
 
+/* Scratch values by first use. */
+typedef struct {
+    int first;
+    dsf_val value;
+} use;
+
+static int by_first(const void *a, const void *b)
+{
+    const use *x = a, *y = b;
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first)
+                                : (x->value > y->value) - (x->value < y->value);
+}
+
 static dsf_status place_scratch(dsf_plan *p)
 {
     dsf_val *placed = NULL;
-    DSF_TRY(dsf_mem_new(&placed, (size_t)p->n_values + 1, sizeof *placed));
-    int n = 0;
+    use *order = NULL;
+    int n = 0, n_uses = 0;
+    dsf_status st = DSF_OK;
     p->scratch_bytes = 0;
-    for (int i = 0; i < p->n_values; i++) { /* values are recorded in order of first use */
-        dsf_value *v = &p->value[i];
-        if (v->kind != DSF_VALUE_SCRATCH || v->base != DSF_NO_VAL || v->first < 0) continue;
-        int live = 0; /* drop what is dead for good: keeps the search short */
+    DSF_TRY_OUT(dsf_mem_new(&placed, (size_t)p->n_values + 1, sizeof *placed));
+    DSF_TRY_OUT(dsf_mem_new(&order, (size_t)p->n_values + 1, sizeof *order));
+    for (int i = 0; i < p->n_values; i++)
+        if (p->value[i].kind == DSF_VALUE_SCRATCH && p->value[i].base == DSF_NO_VAL &&
+            p->value[i].first >= 0)
+            order[n_uses++] = (use){p->value[i].first, i};
+    qsort(order, (size_t)n_uses, sizeof *order, by_first);
+    for (int i = 0; i < n_uses; i++) {
+        dsf_value *v = &p->value[order[i].value];
+        int live = 0; /* what is dead before v stays dead for all that follow */
         for (int k = 0; k < n; k++)
             if (p->value[placed[k]].last >= v->first) placed[live++] = placed[k];
         n = live;
         v->bytes = value_bytes(v);
         v->offset = lowest_fit(p, placed, n, v);
-        placed[n++] = i;
+        placed[n++] = order[i].value;
         if (v->offset + v->bytes > p->scratch_bytes) p->scratch_bytes = v->offset + v->bytes;
     }
+out:
     dsf_mem_free(placed);
-    return DSF_OK;
+    dsf_mem_free(order);
+    return st;
 }
 
 dsf_status dsf_plan_place(dsf_plan *p)

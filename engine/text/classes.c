@@ -18,7 +18,7 @@ typedef struct {
 static bool key_equals(const key_table *t, int32_t i, const char *s, size_t n)
 {
     uint32_t from = i ? t->end[i - 1] : 0;
-    return t->end[i] - from == n && memcmp(t->keys.data + from, s, n) == 0;
+    return t->end[i] - from == n && t->keys.data && memcmp(t->keys.data + from, s, n) == 0;
 }
 
 /* Class of a key; a new one gets the next number. */
@@ -45,7 +45,7 @@ static void squeeze(dsf_buf *b)
     bool in_run = false;
     for (size_t i = 0; i < b->len; i++) {
         bool blank = is_blank(b->data[i]);
-        if (!blank || !in_run) b->data[n++] = blank ? ' ' : b->data[i];
+        if (!blank || !in_run) b->data[n++] = (char)(blank ? ' ' : b->data[i]);
         in_run = blank;
     }
     b->len = n;

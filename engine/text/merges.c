@@ -73,7 +73,7 @@ static dsf_status find_token(const char *name, size_t index, const dsf_vocab *v,
 static dsf_status add_merge(dsf_merges *m, const char *name, const dsf_vocab *v, size_t index,
                             dsf_buf work[4])
 {
-    int32_t left, right, id;
+    int32_t left = -1, right = -1, id = -1;
     for (int i = 2; i < 4; i++) work[i].len = 0;
     DSF_TRY(find_token(name, index, v, work[0].data, &work[2], &left));
     DSF_TRY(find_token(name, index, v, work[1].data, &work[3], &right));

@@ -80,7 +80,7 @@ static dsf_status copy_property(translation *t)
 
 static dsf_status copy_escape(translation *t, bool in_class)
 {
-    char e = t->at + 1 < t->n ? t->s[t->at + 1] : 0;
+    char e = (char)(t->at + 1 < t->n ? t->s[t->at + 1] : 0);
     if (e == 'p' || e == 'P') return copy_property(t);
     if (e == 's') {
         dsf_buf_str(&t->out, in_class ? WHITE_SPACE : "[" WHITE_SPACE "]");
@@ -131,7 +131,7 @@ static dsf_status copy_class(translation *t)
 static dsf_status copy_group(translation *t)
 {
     static const char *const allowed[] = {"(?:", "(?=", "(?!", "(?i:"};
-    char next = t->at + 1 < t->n ? t->s[t->at + 1] : 0;
+    char next = (char)(t->at + 1 < t->n ? t->s[t->at + 1] : 0);
     size_t len = next == '?' || next == '*' ? 0 : 1;
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed && len == 0; i++) {
         size_t k = strlen(allowed[i]);

@@ -100,10 +100,8 @@ void dsf_pyjson_add_double(dsf_buf *out, double x)
         dsf_buf_str(out, isnan(x) ? "NaN" : x < 0 ? "-Infinity" : "Infinity");
         return;
     }
-    char d[24];
-    int e = x == 0 ? 0 : shortest(x, d), n;
-    if (x == 0) memcpy(d, "0", 2);
-    n = (int)strlen(d);
+    char d[24] = "0";
+    int e = x == 0 ? 0 : shortest(x, d), n = (int)strlen(d);
     if (signbit(x)) dsf_buf_char(out, '-');
     if (e < -4 || e >= 16) {
         dsf_buf_char(out, d[0]);

@@ -159,7 +159,7 @@ static dsf_status read_order(call_order *o, const dsf_json *calls)
         DSF_TRY(dsf_mem_grow(&o->id, count, sizeof *o->id));
         o->cap = count;
     }
-    for (const dsf_json *call = dsf_json_first(calls); call; call = dsf_json_next(call)) {
+    for (const dsf_json *call = dsf_json_first(calls); call && o->id; call = dsf_json_next(call)) {
         const dsf_json *id = dsf_turns_get(call, "id");
         if (!dsf_turns_truth(id)) id = dsf_turns_get(dsf_turns_get(call, "function"), "id");
         if (dsf_turns_truth(id) && dsf_json_kind_of(id) == DSF_JSON_STRING)

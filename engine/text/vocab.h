@@ -44,7 +44,7 @@ const char *dsf_vocab_bytes(const dsf_vocab *v, int32_t id);
 /* Vocabulary entry with these bytes, or -1. letters: spelled in the byte alphabet or not. */
 int32_t dsf_vocab_find(const dsf_vocab *v, const char *bytes, size_t n, bool letters);
 /* Added token with exactly this content, or -1. */
-int32_t dsf_vocab_find_added(const dsf_vocab *v, const char *content, size_t n);
+int32_t dsf_vocab_find_added(const dsf_vocab *v, const char *s, size_t n);
 /* The first added token at or after `from`, leftmost, then longest; -1: none. Its place in *at,
  * its length in *len. At most DSF_VOCAB_ADDED_BYTES looks per byte of text. */
 int32_t dsf_vocab_next_added(const dsf_vocab *v, const char *text, size_t n, size_t from,

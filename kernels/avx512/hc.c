@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "expand.h"
 #include "row.h"
 
 enum { STREAMS = 4, MIXES = 24, TILE = 4, GROUP = 6 };
@@ -26,28 +27,33 @@ static inline __m512d load_x(const uint16_t *p, __mmask8 m)
     return _mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(u, 16)));
 }
 
-/* GROUP matrix rows from m0 with `rows` token rows; inlined for each constant number of them, so
- * that the sums live in registers. */
-static inline __attribute__((always_inline)) void dot_tile(const dsf_hc_mix_args *a, int64_t row0,
-                                                           int m0, const int rows)
+/* GROUP matrix rows from m0 with `rows` token rows; inlined for each constant number of them and
+ * unrolled, so that the sums live in registers. */
+DSF_INLINE void dot_tile(const dsf_hc_mix_args *a, int64_t row0, int m0, const int rows)
 {
     int64_t q = a->fn.dim[1];
     const uint16_t *x = (const uint16_t *)a->x.data + row0 * q;
     const float *fn = (const float *)a->fn.data + m0 * q;
     __m512d sum[GROUP][TILE];
-    for (int i = 0; i < GROUP * rows; i++) sum[i / rows][i % rows] = _mm512_setzero_pd();
+    DSF_UNROLL for (int i = 0; i < GROUP * TILE; i++) sum[i / TILE][i % TILE] = _mm512_setzero_pd();
     for (int64_t c = 0; c < q; c += 8) {
         __mmask8 m = q - c >= 8 ? (__mmask8)0xFF : (__mmask8)((1u << (q - c)) - 1);
         __m512d v[TILE];
-        for (int r = 0; r < rows; r++) v[r] = load_x(x + r * q + c, m);
-        for (int g = 0; g < GROUP; g++) {
+        DSF_UNROLL for (int r = 0; r < rows; r++) v[r] = load_x(x + r * q + c, m);
+        DSF_UNROLL for (int g = 0; g < GROUP; g++)
+        {
             __m512d w = _mm512_cvtps_pd(_mm256_maskz_loadu_ps(m, fn + g * q + c));
-            for (int r = 0; r < rows; r++) sum[g][r] = _mm512_fmadd_pd(w, v[r], sum[g][r]);
+            DSF_UNROLL for (int r = 0; r < rows; r++)
+            {
+                sum[g][r] = _mm512_fmadd_pd(w, v[r], sum[g][r]);
+            }
         }
     }
-    for (int i = 0; i < GROUP * rows; i++)
-        *raw_at(a, row0 + i % rows, m0 + i / rows) =
-            (float)_mm512_reduce_add_pd(sum[i / rows][i % rows]);
+    DSF_UNROLL for (int i = 0; i < GROUP * rows; i++)
+    {
+        __m512d lanes = sum[i / rows][i % rows];
+        *raw_at(a, row0 + i % rows, m0 + i / rows) = (float)_mm512_reduce_add_pd(lanes);
+    }
 }
 
 static void dot_item(void *arg, int64_t item, int worker)
@@ -137,16 +143,17 @@ dsf_status dsf_hc_mix_avx512(const dsf_launch *lc, const void *args)
 }
 
 /* ((w0 x0 + w1 x1) + w2 x2) + w3 x3 */
-static __m512 weighted(const __m512 *w, const __m512 *x)
+DSF_INLINE __m512 weighted(const __m512 *w, const __m512 *x)
 {
     __m512 sum = _mm512_mul_ps(w[0], x[0]);
-    for (int k = 1; k < STREAMS; k++) sum = _mm512_add_ps(sum, _mm512_mul_ps(w[k], x[k]));
+    DSF_UNROLL for (int k = 1; k < STREAMS; k++) sum =
+        _mm512_add_ps(sum, _mm512_mul_ps(w[k], x[k]));
     return sum;
 }
 
-static void load_streams(__m512 *v, const uint16_t *x, int64_t d, __mmask16 m)
+DSF_INLINE void load_streams(__m512 *v, const uint16_t *x, int64_t d, __mmask16 m)
 {
-    for (int k = 0; k < STREAMS; k++) v[k] = dsf_row_load(x + k * d, m);
+    DSF_UNROLL for (int k = 0; k < STREAMS; k++) v[k] = dsf_row_load(x + k * d, m);
 }
 
 static void collapse_row(void *arg, int64_t i, int worker)
@@ -191,7 +198,8 @@ static void expand_row(void *arg, int64_t i, int worker)
         __mmask16 m = dsf_row_mask(c, d);
         __m512 u = dsf_row_load(y + c, m);
         load_streams(v, x + c, d, m);
-        for (int k = 0; k < STREAMS; k++) {
+        DSF_UNROLL for (int k = 0; k < STREAMS; k++)
+        {
             __m512 sum = _mm512_add_ps(_mm512_mul_ps(p[k], u), weighted(w[k], v));
             dsf_row_store(out + k * d + c, m, sum);
         }

@@ -1,6 +1,8 @@
 #include "ops/norm.h"
 
+#include "base/num.h"
 #include "config.h"
+#include "ops/fill.h"
 
 static const dsf_operand operands[] = {DSF_ARG(dsf_rms_norm_args, out, DSF_OUT, DSF_BF16, "nd", 0),
                                        DSF_ARG(dsf_rms_norm_args, x, DSF_IN, DSF_BF16, "nd", 0),
@@ -25,6 +27,19 @@ static void init(void *args, const dsf_case *c)
     ((dsf_rms_norm_args *)args)->eps = 1e-20f;
 }
 
+/* Half of the rows become small, down to where only the right eps is invisible. */
+static void fill(void *args, const dsf_case *c, uint64_t seed)
+{
+    dsf_rms_norm_args *a = args;
+    for (int64_t i = 0; i < c->v[0]; i++) {
+        float factor = dsf_pow2(-(int)dsf_fill_below(&seed, 30));
+        uint16_t *x = (uint16_t *)a->x.data + i * c->v[1];
+        if (dsf_fill_below(&seed, 2)) continue;
+        for (int64_t k = 0; k < c->v[1]; k++)
+            x[k] = dsf_f32_to_bf16(dsf_bf16_to_f32(x[k]) * factor);
+    }
+}
+
 static dsf_cost cost(const void *args)
 {
     const dsf_rms_norm_args *a = args;
@@ -44,4 +59,5 @@ const dsf_op dsf_op_rms_norm = {.name = "rms_norm",
                                 .tol = tol,
                                 .props = DSF_PROP_ROWS | DSF_PROP_ALIAS | DSF_PROP_NAN,
                                 .init = init,
+                                .fill = fill,
                                 .cost = cost};

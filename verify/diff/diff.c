@@ -85,15 +85,18 @@ out:
     return st;
 }
 
-static void report_unfinite(const dsf_unfinite *bad, dsf_diff_tap *t)
+static void report_unfinite(const dsf_joined *j, const dsf_unfinite *bad, dsf_diff_tap *t)
 {
     char why[200];
     if (bad->nan_reference + bad->nan_ours + bad->inf == 0) return;
+    t->at_row = bad->label;
+    t->at_column = bad->column;
+    t->reference = (double)j->a->f[j->pair[2 * bad->row] * j->a->width + bad->column];
+    t->ours = (double)dsf_metrics_ours(j, bad->row, bad->column);
     (void)snprintf(why, sizeof why,
                    "NaN or infinity: %lld NaN in the reference, %lld here, %lld infinities that do "
-                   "not belong; first at row %d column %lld",
-                   (long long)bad->nan_reference, (long long)bad->nan_ours, (long long)bad->inf,
-                   (int)bad->label, (long long)bad->column);
+                   "not belong",
+                   (long long)bad->nan_reference, (long long)bad->nan_ours, (long long)bad->inf);
     failed(t, why);
 }
 
@@ -117,7 +120,7 @@ static dsf_status compare_values(dsf_diff_state *s, const dsf_walk_item *x, cons
         t->verdict = t->changed ? DSF_DIFF_REPORTED : DSF_DIFF_EXACT;
         if (t->changed) (void)snprintf(t->why, sizeof t->why, "no gate on this dataset");
     }
-    report_unfinite(&bad, t);
+    report_unfinite(j, &bad, t);
 out:
     dsf_mem_free(row);
     return st;
@@ -146,8 +149,9 @@ static dsf_status compare_rows(dsf_diff_state *s, const dsf_walk_item *x, dsf_jo
     }
     t->beyond = t->verdict == DSF_DIFF_FAILED;
     /* Carried noise may turn any selection; hash rows depend on ids alone. */
-    if (t->beyond && s->floor && !s->injected && x->tap.id != DSF_TAP_ENGRAM_ROWS)
+    if (t->beyond && s->floor && !s->injected && s->touched && x->tap.id != DSF_TAP_ENGRAM_ROWS)
         t->verdict = DSF_DIFF_REPORTED;
+    s->touched = s->touched || t->changed > 0;
     if (t->verdict == DSF_DIFF_TIES && !s->floor) t->verdict = DSF_DIFF_FAILED;
     if (t->verdict == DSF_DIFF_FAILED) t->ratio = INFINITY;
     return DSF_OK;

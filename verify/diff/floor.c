@@ -212,6 +212,7 @@ static void add_pair(const dsf_floor *f, dsf_floor_kind *k, const dsf_json *runs
         add_run(&k->carried, dsf_json_get(runs, "free_running"), kind);
     }
     if (exact && !flipped(exact)) add_run(&k->pooled, exact, kind);
+    add_run(&k->every, exact, kind);
 }
 
 /* results[set][variant] and other_builds[build][set] hold the same pair of runs. */

@@ -26,6 +26,7 @@ typedef struct {
     dsf_floor_noise own;     /* this set and prompt, every layer from exact inputs: all variants and
                                 builds */
     dsf_floor_noise pooled;  /* all sets, variants and builds in which no selection flipped */
+    dsf_floor_noise every;   /* all sets, variants and builds, flips or not */
     dsf_floor_noise carried; /* this set and prompt, free-running */
     double limit_rel_l2, limit_row_median; /* as published, else 4 x the largest with its floor */
 } dsf_floor_kind;

@@ -35,16 +35,8 @@ static double grid_step(dsf_tap_source s, double x)
     }
 }
 
-static void note(dsf_unfinite *bad, int32_t label, int64_t column)
-{
-    if (bad->nan_reference + bad->nan_ours + bad->inf > 1) return;
-    bad->label = label;
-    bad->column = column;
-}
-
 /* True when both are ordinary numbers, or both the -inf of a mask. */
-static bool check_finite(const dsf_joined *j, float x, float y, dsf_unfinite *bad, int32_t label,
-                         int64_t column)
+static bool check_finite(const dsf_joined *j, float x, float y, dsf_unfinite *bad)
 {
     if (isfinite(x) && isfinite(y)) return true;
     if (j->inf_known && isinf(x) && x < 0 && x == y) return true;
@@ -54,7 +46,6 @@ static bool check_finite(const dsf_joined *j, float x, float y, dsf_unfinite *ba
     } else {
         bad->inf++;
     }
-    note(bad, label, column);
     return false;
 }
 
@@ -67,8 +58,10 @@ static void one_row(const dsf_joined *j, int64_t i, dsf_row *r, dsf_unfinite *ba
     r->worst = 0;
     for (int64_t c = 0; c < j->width; c++) {
         float x = a[c], y = dsf_metrics_ours(j, i, c);
-        if (!check_finite(j, x, y, bad, r->label, c)) {
+        if (!check_finite(j, x, y, bad)) {
             r->changed++;
+            if (bad->column < 0) *bad = (dsf_unfinite){bad->nan_reference, bad->nan_ours, bad->inf,
+                                                       r->label, i, c};
             continue;
         }
         if (isinf(x)) continue;

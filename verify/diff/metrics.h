@@ -39,8 +39,8 @@ typedef struct {
 /* Elements in which only one side, or both, hold NaN or infinities that must not be there. */
 typedef struct {
     int64_t nan_reference, nan_ours, inf;
-    int32_t label;
-    int64_t column;
+    int32_t label; /* of the first one, with its joined row and column */
+    int64_t row, column;
 } dsf_unfinite;
 
 /* Fills row[n] (status and disturbed are left as they are). b is rounded to bf16 first where only

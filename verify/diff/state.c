@@ -105,6 +105,7 @@ void dsf_state_learn(dsf_diff_state *s, dsf_tap tap, const dsf_row *row, int64_t
     for (int64_t i = 0; i < n; i++) {
         int32_t label = row[i].label;
         if (row[i].changed == 0) continue;
+        s->touched = true;
         if (label >= 0 && label < s->n) (entry ? s->dirty_entry : s->dirty)[label] = 1;
         /* every later row reads these keys; entries are made from these rows */
         if (entry || tap.id == DSF_TAP_ATTN_KV_WINDOW) s->all_dirty = true;
@@ -115,6 +116,7 @@ void dsf_state_learn(dsf_diff_state *s, dsf_tap tap, const dsf_row *row, int64_t
 
 dsf_status dsf_state_flip(dsf_diff_state *s, dsf_tap tap, int32_t label)
 {
+    s->touched = true;
     if (label < 0 || label >= s->n) return DSF_OK;
     if (tap.id == DSF_TAP_ATTN_POOL) {
         s->pool_flip[label] = 1;

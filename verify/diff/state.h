@@ -21,6 +21,7 @@ typedef struct {
     int layer;       /* the layer that the next three are about, -1 */
     uint8_t *dirty, *dirty_entry, *expert_flip; /* [n] by label */
     bool all_dirty;
+    bool touched; /* some rounded tap or choice differs: a free run is on its own from here */
     uint8_t *flip[DSF_DUMP_MAX_LAYERS]; /* [n] rows whose top-k fell the other way at a tie */
     uint8_t *pool_flip;                 /* [n] */
 } dsf_diff_state;

@@ -85,13 +85,15 @@ static bool missing(void *ud, dsf_tap t)
 static bool wants(void *ud, dsf_tap t)
 {
     const graft *g = ud;
-    return !g->done[tap_index(t)];
+    /* What enters a layer is given; the value computed here is the previous layer's own result. */
+    bool entry = t.id == DSF_TAP_IN || t.id == DSF_TAP_PREMIX || (t.id == DSF_TAP_EMBED && g->golden.mask);
+    return !entry && !g->done[tap_index(t)];
 }
 
 static dsf_status on_value(void *ud, const dsf_tap_value *v)
 {
     graft *g = ud;
-    if (g->done[tap_index(v->tap)]) return DSF_OK;
+    if (!wants(g, v->tap)) return DSF_OK;
     return g->out.on_value(g->out.ud, v);
 }
 
@@ -362,7 +364,7 @@ static void list_absent(graft *g)
         dsf_tap t;
         if (e->stats || !dsf_tap_parse(&t, e->path, g->config.n_layers) || g->done[tap_index(t)])
             continue;
-        bool input = t.id == DSF_TAP_IN || t.id == DSF_TAP_PREMIX;
+        bool input = t.id == DSF_TAP_IN || t.id == DSF_TAP_PREMIX || t.id == DSF_TAP_EMBED;
         if (input && given(g, t)) continue; /* given, not computed */
         dsf_buf_fmt(&g->r->absent, "%s: not injectable: inputs absent\n", e->path);
         g->r->n_absent++;

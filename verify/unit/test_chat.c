@@ -98,7 +98,7 @@ static void check_row(const dsf_json *row, void *ud)
     tally *t = ud;
     const char *kind = dsf_json_text(dsf_json_get(row, "kind"), NULL);
     for (size_t i = 0; i < sizeof repairs / sizeof *repairs; i++)
-        if (strcmp(row_name(row), repairs[i].name)) == 0) return; /* the test below */
+        if (strcmp(row_name(row), repairs[i].name) == 0) return; /* the test below */
     if (strcmp(kind, "encode") == 0) check_encode(row, t);
     if (strcmp(kind, "tagged_text") == 0) check_tagged(row, t);
 }

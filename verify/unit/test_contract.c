@@ -2,6 +2,7 @@
 #include <fcntl.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "ckpt_fixture.h"
 #include "model/contract.h"
 
@@ -294,5 +295,32 @@ Test(contract, the_released_size_opens_in_seconds)
     dsf_contract_free(&r);
     dsf_ckpt_close(k);
     dsf_buf_free(&json);
+    remove_temp(m.folder);
+}
+
+/* The nth allocation fails, for every n: a status each time, no leak, and the next run is whole. */
+Test(contract, every_allocation_may_fail)
+{
+    model m;
+    make_mini(&m);
+    char path[8192];
+    (void)snprintf(path, sizeof path, "%s/config.json", m.folder);
+    dsf_status st = DSF_ENOMEM;
+    int n = 0;
+    while (st != DSF_OK) {
+        dsf_ckpt *k = NULL;
+        dsf_contract r = {.expected = 0};
+        dsf_config c;
+        dsf_mem_fail_at((uint64_t)++n);
+        st = dsf_config_load(&c, path, NULL);
+        if (st == DSF_OK) st = dsf_ckpt_open(&k, m.folder);
+        if (st == DSF_OK) st = dsf_contract_check(&m.config, k, DSF_SCAN_NONE, &r);
+        cr_expect(st == DSF_OK || st == DSF_ENOMEM, "allocation %d: %s", n, dsf_error_text());
+        dsf_contract_free(&r);
+        dsf_ckpt_close(k);
+        cr_assert_lt(n, 1000);
+    }
+    dsf_mem_fail_at(0);
+    cr_expect_gt(n, 10);
     remove_temp(m.folder);
 }
