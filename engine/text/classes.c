@@ -18,7 +18,7 @@ typedef struct {
 static bool key_equals(const key_table *t, int32_t i, const char *s, size_t n)
 {
     uint32_t from = i ? t->end[i - 1] : 0;
-    return t->end[i] - from == n && t->keys.data && memcmp(t->keys.data + from, s, n) == 0;
+    return t->end[i] - from == n && s && t->keys.data && memcmp(t->keys.data + from, s, n) == 0;
 }
 
 /* Class of a key; a new one gets the next number. */

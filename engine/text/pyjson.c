@@ -110,7 +110,7 @@ void dsf_pyjson_add_double(dsf_buf *out, double x)
     } else if (e < 0) {
         dsf_buf_fmt(out, "0.%.*s%s", -e - 1, "000", d);
     } else {
-        for (int i = 0; i <= e; i++) dsf_buf_char(out, i < n ? d[i] : '0');
+        for (int i = 0; i <= e; i++) dsf_buf_char(out, (char)(i < n ? d[i] : '0'));
         dsf_buf_fmt(out, ".%s", n > e + 1 ? d + e + 1 : "0");
     }
 }

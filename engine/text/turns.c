@@ -166,7 +166,7 @@ static dsf_status read_order(call_order *o, const dsf_json *calls)
             o->id[o->n++] = (call_id){dsf_json_text(id, NULL), position};
         position++;
     }
-    if (o->n) qsort(o->id, o->n, sizeof *o->id, by_id);
+    if (o->n && o->id) qsort(o->id, o->n, sizeof *o->id, by_id);
     return DSF_OK;
 }
 

@@ -163,7 +163,8 @@ static int check_one(const dsf_op *op, const dsf_variant *v, const options *o)
     else if (dsf_check(op, v, &o->check, &r) != DSF_OK) {
         fprintf(stderr, "checkops: %s %s: %s\n", op->name, v->name, dsf_error_text());
         return COULD_NOT;
-    }
+    } else if (r.cases == 0)
+        verdict = "not checked: no case in range";
     if (r.finding.rule != DSF_RULE_NONE) verdict = "REJECTED";
     if (o->json) {
         print_json(op, v, verdict, &r);
@@ -181,6 +182,7 @@ static int check_all(const options *o)
     for (int i = 0; i < dsf_n_ops; i++) {
         const dsf_op *op = dsf_ops[i];
         if (o->op && strcmp(op->name, o->op) != 0) continue;
+        if (o->check.only >= op->n_cases) continue;
         if (o->list) print_contract(op);
         for (int j = 0; j < op->n_variants; j++) {
             if (o->variant && strcmp(op->variant[j].name, o->variant) != 0) continue;
@@ -190,7 +192,7 @@ static int check_all(const options *o)
         }
     }
     if (seen > 0) return worst;
-    fprintf(stderr, "checkops: no op %s with variant %s; --list shows them\n",
+    fprintf(stderr, "checkops: no op %s with variant %s and that case; --list shows them\n",
             o->op ? o->op : "(any)", o->variant ? o->variant : "(any)");
     return USAGE;
 }

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "textdata.h"
 
 #include <pthread.h>

@@ -4,6 +4,7 @@
 
 #include "base/num.h"
 #include "check/check.h"
+#include "check/frame.h"
 
 /* out[n, d] = bf16(x * w), within one ulp. */
 typedef struct {
@@ -353,4 +354,82 @@ Test(check, counts_what_a_variant_does_not_take)
     expect_rule(r.finding.rule, DSF_RULE_NONE);
     cr_expect_eq(r.cases, 0);
     cr_expect_eq(r.refused, 3);
+}
+
+/* Inputs of every format, as the checker makes them. */
+typedef struct {
+    dsf_tensor f, h, c, s, q8, q4x, q4n;
+} formats_args;
+
+static const dsf_operand formats[] = {DSF_ARG(formats_args, f, DSF_IN, DSF_F32, "nd", 0),
+                                      DSF_ARG(formats_args, h, DSF_IN, DSF_BF16, "nd", 0),
+                                      DSF_ARG(formats_args, c, DSF_IN, DSF_E4M3, "nd", 0),
+                                      DSF_ARG(formats_args, s, DSF_IN, DSF_E8M0, "nD", 0),
+                                      DSF_ARG(formats_args, q8, DSF_IN, DSF_Q8, "nd", 0),
+                                      DSF_ARG(formats_args, q4x, DSF_IN, DSF_Q4X, "nd", 0),
+                                      DSF_ARG(formats_args, q4n, DSF_IN, DSF_Q4N, "nd", 0)};
+enum { N = 64, D = 128 };
+static const dsf_op formats_op = {.name = "formats",
+                                  .dims = "nd",
+                                  .args_size = sizeof(formats_args),
+                                  .operand = formats,
+                                  .n_operands = 7,
+                                  .props = DSF_PROP_NAN};
+
+static void expect_codes(const uint8_t *p, int n, int least, int most, const char *what)
+{
+    for (int i = 0; i < n; i++)
+        cr_assert(p[i] >= least && p[i] <= most, "%s: byte %#x", what, p[i]);
+}
+
+static void expect_e4m3(const uint8_t *p, int n, const char *what)
+{
+    for (int i = 0; i < n; i++) cr_assert_neq(p[i] & 0x7F, 0x7F, "%s: NaN code", what);
+}
+
+static void expect_valid(const formats_args *a, const char *pattern)
+{
+    expect_e4m3(a->c.data, N * D, pattern);
+    expect_codes(a->s.data, N * D / 32, 80, 170, pattern);
+    for (int i = 0; i < N; i++) {
+        const uint8_t *q8 = (const uint8_t *)a->q8.data + i * (D + D / 32);
+        const uint8_t *q4x = (const uint8_t *)a->q4x.data + i * (D / 2 + D / 32);
+        const uint8_t *q4n = (const uint8_t *)a->q4n.data + i * (D / 2 + D / 16);
+        expect_e4m3(q8, D, pattern);
+        expect_codes(q8 + D, D / 32, 105, 170, pattern); /* 105: the floor of 1e-4 */
+        expect_codes(q4x + D / 2, D / 32, 1, 170, pattern);
+        expect_codes(q4n + D / 2, D / 16, 1, 0x7E, pattern);
+    }
+}
+
+static int count_not(const formats_args *a, bool nan)
+{
+    int n = 0;
+    const float *f = a->f.data;
+    const uint16_t *h = a->h.data;
+    for (int i = 0; i < N * D; i++) {
+        float v = dsf_bf16_to_f32(h[i]);
+        n += nan ? isnan(f[i]) + isnan(v) : isinf(f[i]) + isinf(v);
+    }
+    return n;
+}
+
+Test(check, generated_inputs_are_valid_and_repeatable)
+{
+    dsf_case c = {{N, D}};
+    dsf_frame a, b;
+    cr_assert_eq(dsf_frame_open(&a, &formats_op, &c, false), DSF_OK);
+    cr_assert_eq(dsf_frame_open(&b, &formats_op, &c, false), DSF_OK);
+    for (int p = 0; p < DSF_N_PATTERNS; p++) {
+        const char *name = dsf_pattern_name((dsf_pattern)p);
+        cr_assert_eq(dsf_frame_generate(&a, (dsf_pattern)p, 5), DSF_OK);
+        cr_assert_eq(dsf_frame_generate(&b, (dsf_pattern)p, 5), DSF_OK);
+        for (int i = 0; i < formats_op.n_operands; i++)
+            cr_expect_arr_eq(a.region[i].data, b.region[i].data, a.region[i].bytes, "%s", name);
+        expect_valid(a.args, name);
+        cr_expect_eq(count_not(a.args, true), p == DSF_PATTERN_NAN, "%s", name);
+        cr_expect_eq(count_not(a.args, false), p == DSF_PATTERN_INFINITY, "%s", name);
+    }
+    dsf_frame_close(&a);
+    dsf_frame_close(&b);
 }

@@ -83,7 +83,6 @@ static const struct {
     {"\"qk_rope_head_dim\": 32", "\"qk_rope_head_dim\": 31", "31 is not a multiple of 2"},
     {"\"qk_rope_head_dim\": 32", "\"qk_rope_head_dim\": 96",
      "qk_rope_head_dim 96 is more than head_dim 64"},
-    {"\"index_head_dim\": 64", "\"index_head_dim\": 32", "compressed"},
     {"\"o_groups\": 4", "\"o_groups\": 3", "num_attention_heads 8 is not a multiple of o_groups 3"},
     {"\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 9",
      "num_experts_per_tok 9 is more than n_routed_experts 8"},
@@ -134,14 +133,30 @@ Test(config, every_wrong_value_is_refused_with_its_words)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         dsf_config c;
         dsf_buf b = edited(&base, wrong[i].find, wrong[i].put);
-        if (strcmp(wrong[i].words, "compressed") == 0) { /* legal: the edge of a range */
-            cr_expect_eq(parse(&b, &c), DSF_OK, "%s", dsf_error_text());
-        } else {
-            cr_expect_eq(parse(&b, &c), DSF_ECORRUPT, "%s", wrong[i].put);
-            cr_expect_not_null(strstr(dsf_error_message(), wrong[i].words),
-                               "%s: \"%s\" lacks \"%s\"", wrong[i].put, dsf_error_message(),
-                               wrong[i].words);
-        }
+        cr_expect_eq(parse(&b, &c), DSF_ECORRUPT, "%s", wrong[i].put);
+        cr_expect_not_null(strstr(dsf_error_message(), wrong[i].words), "%s: \"%s\" lacks \"%s\"",
+                           wrong[i].put, dsf_error_message(), wrong[i].words);
+        dsf_buf_free(&b);
+    }
+    dsf_buf_free(&base);
+}
+
+Test(config, the_edges_of_the_ranges_are_allowed)
+{
+    static const char *const edge[][2] = {
+        {"\"index_head_dim\": 64", "\"index_head_dim\": 32"}, /* equal to the rope part */
+        {"\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 8"},
+        {"\"index_topk\": 6", "\"index_topk\": 9"}, /* (3 - 1) x 4 + 1 */
+        {"\"max_position_embeddings\": 524288", "\"max_position_embeddings\": 16777216"},
+        {"\"sliding_window\": 8", "\"sliding_window\": 1"},
+        {"\"use_cache\": true", "\"use_cache\": false"}, /* means nothing here */
+        {"\"max_wh_ratio\": null", "\"max_wh_ratio\": 4"},
+    };
+    dsf_buf base = mini_text();
+    for (size_t i = 0; i < sizeof edge / sizeof edge[0]; i++) {
+        dsf_config c;
+        dsf_buf b = edited(&base, edge[i][0], edge[i][1]);
+        cr_expect_eq(parse(&b, &c), DSF_OK, "%s: %s", edge[i][1], dsf_error_text());
         dsf_buf_free(&b);
     }
     dsf_buf_free(&base);

@@ -69,8 +69,8 @@ Test(contract, every_fault_is_listed_with_both_values)
     m.config.engram[1].layer = 3;  /* names differ: missing there, extra here */
     check(&m, DSF_SCAN_SCALES, &r);
     static const char *const lines[] = {
-        "misshapen layers.0.attn.wq_a.weight: F8_E4M3 [64, 128], the config needs F8_E4M3 "
-        "[96, 128], in model-00002-of-00005.safetensors\n",
+        ("misshapen layers.0.attn.wq_a.weight: F8_E4M3 [64, 128], the config needs F8_E4M3 "
+         "[96, 128], in model-00002-of-00005.safetensors\n"),
         "misshapen layers.9.ffn.gate.bias: F32 [8], the config needs F32 [9]",
         "missing layers.0.ffn.experts.8.w1.weight: I8 [96, 64]\n",
         "extra mtp.2.attn.wkv.weight: F8_E4M3 [64, 128], in model-00003-of-00005.safetensors\n",
