@@ -17,7 +17,7 @@ enum {
     L7_VBMI = 1 << 1,
     L7_BF16 = 1 << 5
 };
-static const unsigned L7_VL = 1u << 31;
+#define L7_VL (1u << 31)
 /* XCR0: SSE, AVX, and the three parts of the AVX-512 state; all saved by the system or none of it
  * is usable. */
 enum { XCR0_AVX512 = 0xE6 };

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -19,7 +18,7 @@ struct dsf_pool {
     pthread_t thread[THREADS_MAX];
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    atomic_ullong next; /* job << INDEX_BITS | item */
+    _Atomic uint64_t next; /* job << INDEX_BITS | item */
     atomic_llong n, done;
     _Atomic(dsf_pool_fn *) fn;
     _Atomic(void *) arg;

@@ -1,5 +1,4 @@
 /* First pass over the messages: everything that is refused by itself (encoding.md 2.2, 2.9). */
-#define _GNU_SOURCE
 #include "text/check.h"
 
 #include <stdio.h>

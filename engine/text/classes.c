@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "text/classes.h"
 
 #include <string.h>
@@ -37,11 +36,10 @@ static int32_t class_of(key_table *t, const dsf_buf *key)
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-/* Runs of blanks become one space; then White_Space goes from both ends, unless that one space is
- * all there is. In place. */
+/* Runs of blanks become one space. In place. */
 static void squeeze(dsf_buf *b)
 {
-    size_t n = 0, from = 0;
+    size_t n = 0;
     bool in_run = false;
     for (size_t i = 0; i < b->len; i++) {
         bool blank = is_blank(b->data[i]);
@@ -49,9 +47,15 @@ static void squeeze(dsf_buf *b)
         in_run = blank;
     }
     b->len = n;
-    if (n == 1 && b->data[0] == ' ') return;
+}
+
+/* White_Space goes from both ends, unless one space is all there is. That space passes the
+ * stripping as U+E000, so a U+E000 of the text itself ends as a space too. In place. */
+static void strip(dsf_buf *b)
+{
+    size_t n = b->len, from = 0, k;
     uint32_t c;
-    size_t k;
+    if (n == 1 && b->data[0] == ' ') return;
     while (from < n && (k = dsf_utf8_get(b->data + from, n - from, &c)) && dsf_unicode_space(c))
         from += k;
     while (n > from) {
@@ -60,8 +64,12 @@ static void squeeze(dsf_buf *b)
         if (!dsf_utf8_get(b->data + start, n - start, &c) || !dsf_unicode_space(c)) break;
         n = start;
     }
-    memmove(b->data, b->data + from, n - from);
-    b->len = n - from;
+    b->len = 0;
+    for (; from < n; from += k) {
+        k = dsf_utf8_get(b->data + from, n - from, &c);
+        memmove(b->data + b->len, c == 0xE000 ? " " : b->data + from, c == 0xE000 ? 1 : k);
+        b->len += c == 0xE000 ? 1 : k;
+    }
 }
 
 static bool has_replacement(const char *s, size_t n)
@@ -82,7 +90,10 @@ static dsf_status make_key(const dsf_bpe *b, int32_t id, dsf_buf *key)
         return dsf_buf_status(key);
     }
     DSF_TRY(dsf_unicode_fold(key, text, n));
-    if (key->len) squeeze(key);
+    if (key->len) {
+        squeeze(key);
+        strip(key);
+    }
     if (key->len == 0) dsf_buf_add(key, text, n);
     return dsf_buf_status(key);
 }

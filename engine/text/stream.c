@@ -124,25 +124,27 @@ static dsf_status begin_call(dsf_stream *s)
         s, (dsf_stream_event){.kind = DSF_STREAM_CALL, .text = s->name.data, .n = s->name.len});
 }
 
-static bool parses(const dsf_buf *b)
+static dsf_status check_arguments(const dsf_buf *b, bool *valid)
 {
     dsf_json_doc *doc = NULL;
-    bool good = b->len && dsf_json_parse(&doc, "arguments", b->data, b->len) == DSF_OK;
+    dsf_status st = dsf_json_parse(&doc, "arguments", b->data, b->len);
     dsf_json_free(doc);
-    return good;
+    *valid = st == DSF_OK;
+    return st == DSF_ECORRUPT ? DSF_OK : st;
 }
 
 static dsf_status end_call(dsf_stream *s, bool complete)
 {
     DSF_TRY(flush(s));
-    dsf_stream_event e = {.kind = DSF_STREAM_CALL_END,
-                          .text = s->arguments.data,
-                          .n = s->arguments.len,
-                          .complete = complete,
-                          .valid = complete && parses(&s->arguments)};
+    bool valid = false;
+    if (complete) DSF_TRY(check_arguments(&s->arguments, &valid)); /* at least {} by now */
     s->n_complete += complete;
     s->in_call = false;
-    return tell(s, e);
+    return tell(s, (dsf_stream_event){.kind = DSF_STREAM_CALL_END,
+                                      .text = s->arguments.data,
+                                      .n = s->arguments.len,
+                                      .complete = complete,
+                                      .valid = valid});
 }
 
 /* --- states --- */

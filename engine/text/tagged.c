@@ -1,5 +1,4 @@
 /* The compact <image>path</image> notation (encoding.md 2.9). */
-#define _GNU_SOURCE
 #include <string.h>
 
 #include "text/chat.h"

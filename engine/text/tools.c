@@ -190,36 +190,45 @@ out:
     return st;
 }
 
-/* An object inside a JSON text, or inside a JSON text that is a JSON string; NULL: neither. The
- * caller frees *doc in any case. */
-static const dsf_json *decode(const dsf_json *text, dsf_json_doc **doc)
+/* JSON text as a document; none when it is not JSON. Only a lack of memory is an error. */
+static dsf_status read_json(const dsf_json *text, dsf_json_doc **doc)
 {
-    const dsf_json *v = text;
+    dsf_buf raw = {0};
+    *doc = NULL;
+    dsf_json_add_text(&raw, text);
+    /* A byte order mark is no JSON, though cJSON skips it. */
+    bool marked = raw.len >= 3 && memcmp(raw.data, "\xEF\xBB\xBF", 3) == 0;
+    dsf_status st = dsf_buf_status(&raw);
+    if (st == DSF_OK && !marked)
+        st = dsf_json_parse(doc, "arguments", raw.data ? raw.data : "", raw.len);
+    dsf_buf_free(&raw);
+    return st == DSF_ECORRUPT ? DSF_OK : st;
+}
+
+/* The object inside a JSON text, or inside a JSON text that is a JSON string, or the value itself;
+ * NULL: no object. The caller frees *doc, which owns it, in any case. */
+static dsf_status decode(const dsf_json *value, dsf_json_doc **doc, const dsf_json **object)
+{
+    const dsf_json *v = value;
     for (int times = 0; times < 2 && is_kind(v, DSF_JSON_STRING); times++) {
-        dsf_buf raw = {0};
-        dsf_json_doc *next = NULL;
-        dsf_json_add_text(&raw, v);
-        /* A byte order mark is no JSON, though cJSON skips it. */
-        bool marked = raw.len >= 3 && memcmp(raw.data, "\xEF\xBB\xBF", 3) == 0;
-        dsf_status st = dsf_buf_status(&raw);
-        if (st == DSF_OK && !marked) st = dsf_json_parse(&next, "arguments", raw.data, raw.len);
-        dsf_buf_free(&raw);
-        if (st != DSF_OK || !next) return NULL;
+        dsf_json_doc *next;
+        DSF_TRY(read_json(v, &next));
+        v = next ? dsf_json_root(next) : NULL;
         dsf_json_free(*doc);
         *doc = next;
-        v = dsf_json_root(next);
     }
-    return is_kind(v, DSF_JSON_OBJECT) ? v : NULL;
+    *object = is_kind(v, DSF_JSON_OBJECT) ? v : NULL;
+    return DSF_OK;
 }
 
 static dsf_status add_arguments(dsf_buf *out, const dsf_json *arguments)
 {
     dsf_json_doc *doc = NULL;
-    dsf_status st;
-    const dsf_json *object = decode(arguments, &doc);
-    if (object) {
+    const dsf_json *object = NULL;
+    dsf_status st = decode(arguments, &doc, &object);
+    if (st == DSF_OK && object) {
         st = add_parameters(out, object);
-    } else {
+    } else if (st == DSF_OK) {
         dsf_buf_str(out, DSF_PARAM " name=\"arguments");
         st = add_parameter(out, arguments);
     }

@@ -9,6 +9,7 @@ import re
 import h5py
 import numpy as np
 
+from checkpoint import reference_digest
 from model import Inputs
 
 SCHEMA = "dsv41-dump-1"
@@ -127,11 +128,11 @@ def write_inputs(out, m, inputs):
 
 
 def write(path, m, inputs, taps, anchor, small, notes):
-    """Everything that `taps` holds. There is no plan here, so its digest is the word "none"."""
+    """Everything that `taps` holds. What the engine's plan is to its dumps, these sources are here."""
     attributes = {"schema": SCHEMA, "producer": PRODUCER, "model": m.cfg.name,
                   "config_json": ascii_json(m.cfg.text), "notes": notes, "mode": "exact",
                   "backend": "numpy-reference", "variants": m.ar.name,
-                  "checkpoint_digest": m.ckpt.digest(), "plan_digest": "none", "prompt_length": len(inputs)}
+                  "checkpoint_digest": m.ckpt.digest(), "plan_digest": reference_digest(), "prompt_length": len(inputs)}
     with Writer(path, attributes) as out:
         write_inputs(out, m, inputs)
         out.labels("logit_positions", np.arange(len(inputs) - len(taps["logits"]), len(inputs)))

@@ -13,7 +13,7 @@ import re
 import numpy as np
 
 import draft
-from checkpoint import file_sha256
+from checkpoint import reference_digest
 from compare import FIELDS, compare, execution_order
 from dump import LAYER_TAPS, OTHER_TAPS, PRODUCER, Golden
 from model import Taps, injected, prefill
@@ -152,14 +152,6 @@ def limits(results):
                        for key, low in zip(("rel_l2", "row_median"), least))
         by_tap[name] = {"measured": measured[name], "limit_rel_l2": rel, "limit_row_median": median}
     return by_tap
-
-
-def reference_digest():
-    """sha256 over the lines `<sha256>  <file>` of the sources in this folder."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    names = sorted(n for n in os.listdir(here) if n.endswith(".py") and not n.startswith("test_"))
-    lines = [f"{file_sha256(os.path.join(here, n))}  {n}\n" for n in names]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def prompts_digest(paths):

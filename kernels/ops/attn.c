@@ -75,7 +75,7 @@ int dsf_attn_list(const dsf_attn_args *a, int64_t i, dsf_attn_key *key)
 
 /* The allowance. */
 
-static const double U = 0x1p-24, TINY = 0x1p-126;
+static const double unit = 0x1p-24, tiny = 0x1p-126; /* f32 rounding; smallest normal */
 
 /* Running sums of one output element, relative to the running maximum, and what a variant's may be
  * away from them. */
@@ -94,8 +94,8 @@ static float channel(const dsf_attn_key *key, int64_t d, int64_t c)
     return dsf_e2m1_to_f32(r[c / 2] >> (c & 1 ? 4 : 0)) * dsf_e4m3_to_f32(r[d / 2 + c / 16]);
 }
 
-/* The logit, and by how much another f32 summation order may miss it. vdpbf16ps takes subnormal
- * inputs and results as zero: TINY a channel. */
+/* The logit, and by how much another f32 summation order may miss it. A variant may take
+ * subnormals as zero, as vdpbf16ps does: tiny a channel. */
 static float logit(const uint16_t *q, const dsf_attn_key *key, int64_t d, double *error)
 {
     double sum = 0, sum_abs = 0, flushed = 0, scale = (float)(1.0 / sqrt((double)d));
@@ -103,15 +103,18 @@ static float logit(const uint16_t *q, const dsf_attn_key *key, int64_t d, double
         double x = (double)dsf_bf16_to_f32(q[c]), k = (double)channel(key, d, c);
         sum += x * k;
         sum_abs += fabs(x * k);
-        flushed += TINY * (2 + fabs(x) + fabs(k));
+        flushed += tiny * (2 + fabs(x) + fabs(k));
     }
-    *error = scale * ((double)(d + 4) * U * sum_abs + flushed);
+    *error = scale * ((double)(d + 4) * unit * sum_abs + flushed);
     return (float)sum * (float)scale;
 }
 
 /* Relative error of e^x as f32, x the difference of two logits that may be `shift` off together:
  * the subtraction twice, an exponential of 2 ulp and one of half an ulp. */
-static double exp_error(double x, double shift) { return expm1(shift + 2 * U * fabs(x) + 5 * U); }
+static double exp_error(double x, double shift)
+{
+    return expm1(shift + 2 * unit * fabs(x) + 5 * unit);
+}
 
 static void move_max(sums *s, float max)
 {
@@ -135,7 +138,7 @@ static void add_key(sums *s, float l, double v)
     s->num += rounded * v;
     s->num_abs += rounded * fabs(v);
     s->den += p;
-    s->flips += (high - low) * fabs(v) + TINY * (1 + fabs(v));
+    s->flips += (high - low) * fabs(v) + tiny * (1 + fabs(v));
     s->den_error += p * error;
 }
 
@@ -175,13 +178,14 @@ static double bound(const void *args, int operand, int64_t index)
     for (int64_t first = 0; first < count; first += DSF_ATTN_BLOCK)
         add_block(&s, &list, first, head, index % d);
     double x = (double)(((const float *)a->sink.data)[head] - s.max);
-    double steps = (double)(count + 2 * (count / DSF_ATTN_BLOCK) + 4) * U + s.scale_error;
+    int64_t roundings = count + 2 * (count / DSF_ATTN_BLOCK) + 4;
+    double steps = (double)roundings * unit + s.scale_error;
     s.den += exp(x);
     s.den_error += exp(x) * exp_error(x, s.logit_error) + steps * s.den;
     double num_error = s.flips + steps * s.num_abs, o = fabs(s.num) / s.den;
     double rest = 1 - s.den_error / s.den;
     if (rest <= 0) return INFINITY;
-    return ((num_error + o * s.den_error) / s.den / rest + 2 * U * o) / U;
+    return ((num_error + o * s.den_error) / s.den / rest + 2 * unit * o) / unit;
 }
 
 /* Cases: n h d a s c e k, then window, block, flags. */

@@ -220,6 +220,7 @@ static void fill_scores(dsf_tensor *scores, int64_t flags, uint64_t *r)
         x[i] = (uint16_t)((u & 0xBFFF) | 0x2000); /* finite, both signs */
         if (flags & FEW_VALUES) x[i] = (uint16_t)(0x3F80 | (u & 0x8001));
         if (flags & WEIRD && (u >> 20 & 1)) x[i] = weird[u >> 32 & 7];
+        if (flags & WEIRD && i / 20 % 4 == 1) x[i] = i & 1 ? MINUS_INF : NOT_A_NUMBER; /* blocks */
     }
 }
 

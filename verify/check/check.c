@@ -10,7 +10,7 @@
 
 /* Work is measured by the contract's own count of operations. Above these a case runs fewer
  * patterns, because the reference is scalar code in double; quick runs leave it out. */
-static const double HEAVY = 3e6, VERY_HEAVY = 3e7, QUICK_MOST = 1e6;
+static const double heavy = 3e6, very_heavy = 3e7, quick_most = 1e6;
 
 typedef struct {
     const dsf_op *op;
@@ -85,8 +85,8 @@ static bool wanted(const job *j, double work, dsf_pattern p)
 {
     if (p >= DSF_PATTERN_NAN && !(j->op->props & DSF_PROP_NAN)) return false;
     if (p == DSF_PATTERN_NORMAL) return true;
-    if (j->absent || work > VERY_HEAVY) return false;
-    if (work > HEAVY || j->opt->quick) return p == DSF_PATTERN_MIXED || p >= DSF_PATTERN_EXTREME;
+    if (j->absent || work > very_heavy) return false;
+    if (work > heavy || j->opt->quick) return p == DSF_PATTERN_MIXED || p >= DSF_PATTERN_EXTREME;
     return true;
 }
 
@@ -97,7 +97,7 @@ static dsf_status try_patterns(job *j, trio *t, dsf_finding *f)
         dsf_cost c = j->op->cost(t->inputs.args);
         work = fmax(c.flops, c.bytes);
     }
-    if (j->opt->quick && work > QUICK_MOST) return DSF_OK;
+    if (j->opt->quick && work > quick_most) return DSF_OK;
     if (j->v->accepts && !j->v->accepts(t->inputs.args)) {
         j->result->refused += !j->absent;
         return DSF_OK;

@@ -76,10 +76,15 @@ static bool same_bits(const dsf_tensor *a, int64_t i, const dsf_tensor *b, int64
            isnan(dsf_compare_element(b, j));
 }
 
+int64_t dsf_compare_width(const dsf_tensor *t)
+{
+    return dsf_tensor_stride(t) / element_bytes(t->dtype);
+}
+
 int64_t dsf_compare_bits(const dsf_tensor *a, int64_t from_a, const dsf_tensor *b, int64_t from_b,
                          int64_t n)
 {
-    int64_t stride = dsf_tensor_stride(a), width = stride / element_bytes(a->dtype);
+    int64_t stride = dsf_tensor_stride(a), width = dsf_compare_width(a);
     const uint8_t *pa = (const uint8_t *)a->data + from_a * stride;
     const uint8_t *pb = (const uint8_t *)b->data + from_b * stride;
     if (memcmp(pa, pb, (size_t)(n * stride)) == 0) return -1;

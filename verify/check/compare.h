@@ -21,6 +21,8 @@ double dsf_balance_z(const dsf_balance *b);
  * Returns the first element that differs, counted from the start of a's operand, or -1. */
 int64_t dsf_compare_bits(const dsf_tensor *a, int64_t from_a, const dsf_tensor *b, int64_t from_b,
                          int64_t n);
+/* Comparable elements in one step along the first dimension. */
+int64_t dsf_compare_width(const dsf_tensor *t);
 /* Element as a number; records and codes give their byte. */
 double dsf_compare_element(const dsf_tensor *t, int64_t index);
 /* The tolerance of an output. */

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "frame.h"
 
 #include <string.h>

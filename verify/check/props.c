@@ -16,14 +16,12 @@ static bool is_output(const dsf_frame *f, int i)
     return f->op->operand[i].dir != DSF_IN && dsf_frame_tensor(f, i)->rank > 0;
 }
 
-static void differ(dsf_finding *f, dsf_rule rule, const dsf_frame *a, const dsf_frame *b,
-                   int operand, int64_t index_a, int64_t index_b)
+/* Element ia of output a against element ib of output b. */
+static void differ(dsf_finding *f, const dsf_tensor *a, int64_t ia, const dsf_tensor *b, int64_t ib)
 {
-    f->rule = rule;
-    f->operand = operand;
-    f->index = index_a;
-    f->got = dsf_compare_element(dsf_frame_tensor(a, operand), index_a);
-    f->want = dsf_compare_element(dsf_frame_tensor(b, operand), index_b);
+    f->index = ia;
+    f->got = dsf_compare_element(a, ia);
+    f->want = dsf_compare_element(b, ib);
 }
 
 /* All outputs of a against those of b. */
@@ -34,7 +32,9 @@ static bool same_outputs(const dsf_frame *a, const dsf_frame *b, dsf_rule rule, 
         if (!is_output(a, i)) continue;
         int64_t at = dsf_compare_bits(ta, 0, tb, 0, ta->dim[0]);
         if (at < 0) continue;
-        differ(f, rule, a, b, i, at, at);
+        f->rule = rule;
+        f->operand = i;
+        differ(f, ta, at, tb, at);
         return false;
     }
     return true;
@@ -140,8 +140,10 @@ static dsf_status try_rows(const dsf_prop_input *in, const int64_t *rows, int64_
         for (int64_t r = 0; r < m && f->rule == DSF_RULE_NONE; r++) {
             int64_t at = dsf_compare_bits(want, rows[r], got, r, 1);
             if (at < 0) continue;
-            int64_t width = dsf_tensor_count(want) / want->dim[0];
-            differ(f, DSF_RULE_ROWS, in->base, &w, i, at, at + (r - rows[r]) * width);
+            int64_t width = dsf_compare_width(want);
+            f->rule = DSF_RULE_ROWS;
+            f->operand = i;
+            differ(f, want, at, got, at + (r - rows[r]) * width);
             (void)snprintf(f->note, sizeof f->note,
                            "row %lld of %lld against the same row as %lld of %lld",
                            (long long)rows[r], (long long)want->dim[0], (long long)r, (long long)m);

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "run.h"
 
 #include <setjmp.h>
@@ -7,7 +6,7 @@
 #include <string.h>
 
 enum { SCRATCH_GAP = 64 }; /* guard between the scratch of two workers */
-static const uint8_t SCRATCH_GUARD = 0xC3;
+static const uint8_t scratch_guard = 0xC3;
 
 /* The fault handler has no other way to reach the run that faulted. One check at a time. */
 static sigjmp_buf fault_exit;
@@ -70,7 +69,7 @@ static dsf_status open_scratch(scratch_space *s, const dsf_variant *v, const voi
     s->per_worker = v->scratch ? v->scratch(args) : 0;
     s->stride = (s->per_worker + 63) / 64 * 64 + SCRATCH_GAP;
     DSF_TRY(dsf_region_open(&s->region, s->stride * (size_t)workers));
-    memset(s->region.data, SCRATCH_GUARD, s->region.bytes);
+    memset(s->region.data, scratch_guard, s->region.bytes);
     for (int w = 0; w < workers; w++)
         memset(s->region.data + s->stride * (size_t)w, 0xFF, s->per_worker);
     return DSF_OK;
@@ -81,7 +80,7 @@ static int scratch_breached(const scratch_space *s)
 {
     for (int w = 0; w < s->workers; w++)
         for (size_t i = s->per_worker; i < s->stride; i++)
-            if (s->region.data[s->stride * (size_t)w + i] != SCRATCH_GUARD) return w;
+            if (s->region.data[s->stride * (size_t)w + i] != scratch_guard) return w;
     return -1;
 }
 

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/digest.h"
+#include "verify/diff/sha256.h"
 
 struct dsf_floor {
     char path[4096], name[160], set[64], prompt[16];
@@ -34,13 +35,7 @@ dsf_status dsf_floor_open(dsf_floor **out, const char *path)
                       path);
         goto out;
     }
-    const dsf_json *schema = dsf_json_get(f->root, "schema");
-    f->official = !schema;
-    if (schema && strcmp(dsf_json_text(schema, NULL), "dsf-floor-1") != 0) {
-        st = DSF_FAIL(DSF_ENOTSUP, "%s: schema %.40s, this reader knows dsf-floor-1", path,
-                      dsf_json_text(schema, NULL));
-        goto out;
-    }
+    f->official = !dsf_json_get(f->root, "binding");
     *out = f;
     f = NULL;
 out:
@@ -135,30 +130,79 @@ static dsf_status check_bound(const dsf_floor *f, const dsf_json *binding, const
                     want, *have ? have : "(none)");
 }
 
-static dsf_status bind_digests(const dsf_floor *f, dsf_dump_file *reference)
+static bool names_prompt(const dsf_json *prompts, const char *prompt)
 {
-    const dsf_dump_info *info = dsf_dump_info_of(reference);
-    const dsf_json *binding = dsf_json_get(f->root, "binding");
-    if (!binding)
-        return DSF_FAIL(DSF_ECORRUPT, "%s: no binding: a floor says what it was measured on",
-                        f->path);
-    char config[33];
-    dsf_digest_bytes(info->config_json, strlen(info->config_json), config);
-    DSF_TRY(check_bound(f, binding, "model_digest", info->checkpoint_digest));
-    DSF_TRY(check_bound(f, binding, "config_digest", config));
-    DSF_TRY(check_bound(f, binding, "reference", info->producer));
-    const dsf_json *prompts = dsf_json_get(binding, "prompts");
-    if (!dsf_json_get(prompts, f->prompt)) return DSF_OK;
-    int32_t *ids;
-    int64_t n;
-    char digest[33];
-    DSF_TRY(dsf_dump_read_axis(reference, "token_ids", &ids, &n));
-    dsf_digest_bytes(ids, (size_t)n * sizeof *ids, digest);
-    dsf_mem_free(ids);
-    return check_bound(f, prompts, f->prompt, digest);
+    for (const dsf_json *v = dsf_json_first(prompts); v; v = dsf_json_next(v))
+        if (strcmp(dsf_json_text(v, NULL), prompt) == 0) return true;
+    return false;
 }
 
-dsf_status dsf_floor_bind(dsf_floor *f, dsf_dump_file *reference)
+/* The inputs of one prompt, as the digest reads them. */
+static dsf_status add_inputs(dsf_buf *b, const char *path)
+{
+    dsf_dump_file *f = NULL;
+    dsf_dump_array embed = {0};
+    int32_t *ids = NULL, *mask = NULL;
+    int64_t n, n_mask;
+    dsf_status st = DSF_OK;
+    DSF_TRY_OUT(dsf_dump_open(&f, path));
+    DSF_TRY_OUT(dsf_dump_read_axis(f, "token_ids", &ids, &n));
+    DSF_TRY_OUT(dsf_dump_read_axis(f, "image_mask", &mask, &n_mask));
+    dsf_buf_add(b, ids, (size_t)n * sizeof *ids);
+    if (mask) {
+        DSF_TRY_OUT(dsf_dump_read(f, "embed", &embed));
+        for (int64_t i = 0; i < n_mask; i++) dsf_buf_char(b, (char)mask[i]);
+        dsf_buf_add(b, embed.f, (size_t)(embed.n * embed.width) * sizeof *embed.f);
+    }
+out:
+    dsf_dump_array_free(&embed);
+    dsf_mem_free(ids);
+    dsf_mem_free(mask);
+    dsf_dump_close(f);
+    return st;
+}
+
+static dsf_status check_prompts(const dsf_floor *f, const dsf_json *binding,
+                                const dsf_dump_info *info)
+{
+    const dsf_json *prompts = dsf_json_get(binding, "prompts");
+    if (prompts && !names_prompt(prompts, f->prompt))
+        return DSF_FAIL(DSF_EINVAL, "%s: measured on other prompts than %s (%s)", f->path,
+                        *f->prompt ? f->prompt : "(none)", info->path);
+    if (!prompts || !dsf_json_get(binding, "prompts_digest")) return DSF_OK;
+    dsf_buf inputs = {0};
+    dsf_status st = DSF_OK;
+    char folder[4096], path[4096], name[64], digest[65];
+    (void)snprintf(path, sizeof path, "%s", info->path);
+    (void)snprintf(folder, sizeof folder, "%s", dirname(path));
+    for (const dsf_json *v = dsf_json_first(prompts); v; v = dsf_json_next(v)) {
+        (void)snprintf(name, sizeof name, "dump-%.40s.h5", dsf_json_text(v, NULL));
+        DSF_TRY_OUT(dsf_file_join(path, folder, name));
+        if (!dsf_file_exists(path)) goto out; /* a reference that was copied alone */
+        DSF_TRY_OUT(add_inputs(&inputs, path));
+    }
+    DSF_TRY_OUT(dsf_buf_status(&inputs));
+    dsf_sha256_hex(inputs.data, inputs.len, digest);
+    st = check_bound(f, binding, "prompts_digest", digest);
+out:
+    dsf_buf_free(&inputs);
+    return st;
+}
+
+static dsf_status bind_digests(const dsf_floor *f, const dsf_dump_info *info)
+{
+    const dsf_json *binding = dsf_json_get(f->root, "binding");
+    char config[33];
+    dsf_digest_bytes(info->config_json, strlen(info->config_json), config);
+    DSF_TRY(check_bound(f, binding, "model", info->model));
+    DSF_TRY(check_bound(f, binding, "model_digest", info->checkpoint_digest));
+    DSF_TRY(check_bound(f, binding, "reference_digest", info->plan_digest));
+    DSF_TRY(check_bound(f, binding, "config_digest", config));
+    DSF_TRY(check_bound(f, binding, "producer", info->producer));
+    return check_prompts(f, binding, info);
+}
+
+dsf_status dsf_floor_bind(dsf_floor *f, const dsf_dump_file *reference)
 {
     const dsf_dump_info *info = dsf_dump_info_of(reference);
     (void)snprintf(f->set, sizeof f->set, "%s", info->model);
@@ -168,7 +212,7 @@ dsf_status dsf_floor_bind(dsf_floor *f, dsf_dump_file *reference)
     if (!has_set(f, f->set))
         return DSF_FAIL(DSF_EINVAL, "%s: holds no measurement of model %s (%s)", f->path,
                         *f->set ? f->set : "(none)", info->path);
-    return f->official ? bind_folder(f, info) : bind_digests(f, reference);
+    return f->official ? bind_folder(f, info) : bind_digests(f, info);
 }
 
 static double field(const dsf_json *tap, const char *key)

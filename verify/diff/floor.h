@@ -2,9 +2,11 @@
  *
  * Two forms of one JSON layout. The official one stands beside the golden folders and is bound to
  * them: the reference's model is one of its sets, and its config is the one in that folder. The
- * project's own carries "schema": "dsf-floor-1" and a "binding" object; what it names must be equal
- * to what the reference dump says: "model_digest" (checkpoint_digest), "config_digest" (xxh3-128 of
- * config_json), "prompts": {"p0": digest of the token ids as int32 LE}, "reference" (producer). */
+ * project's own has a "binding" object, and what it names must be equal to what the reference dump
+ * says: "model", "model_digest" (checkpoint_digest), "reference_digest" (plan_digest of a reference
+ * file), "producer", "config_digest" (xxh3-128 of config_json), "prompts" (names; this one must be
+ * among them), "prompts_digest" (SHA-256 over the inputs of all of them: token ids as int32, image
+ * mask as bytes, rows of embed as float32; checked where they lie beside the reference). */
 #ifndef DSF_DIFF_FLOOR_H
 #define DSF_DIFF_FLOOR_H
 
@@ -35,7 +37,7 @@ DSF_MUST dsf_status dsf_floor_open(dsf_floor **out, const char *path);
 void dsf_floor_close(dsf_floor *f); /* NULL is fine */
 /* Chooses set and prompt for this reference. EINVAL with both values when the floor is not bound to
  * it. */
-DSF_MUST dsf_status dsf_floor_bind(dsf_floor *f, dsf_dump_file *reference);
+DSF_MUST dsf_status dsf_floor_bind(dsf_floor *f, const dsf_dump_file *reference);
 /* "official limits, tiny-b/p0" or the project's floor by its file name. */
 const char *dsf_floor_name(const dsf_floor *f);
 bool dsf_floor_official(const dsf_floor *f);

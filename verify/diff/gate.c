@@ -45,9 +45,15 @@ typedef struct {
 
 static bool get_limits(const dsf_diff_state *s, dsf_tap tap, const dsf_diff_tap *t, limits *l)
 {
-    const char *kind = tap.id == DSF_TAP_PREMIX ? dsf_taps[DSF_TAP_FFN_PRE].path : t->kind;
+    /* what a floor may call it: its own name, or for a draft stage that of the backbone's tap; premix
+     * is the ffn/pre of the layer before */
+    const char *name[] = {t->kind, dsf_taps[tap.id].path, dsf_taps[DSF_TAP_FFN_PRE].path};
+    int names = tap.id == DSF_TAP_PREMIX ? 3 : 2;
+    bool known = false;
     *l = (limits){.f32 = t->source == DSF_SRC_F32};
-    if (!s->floor || !dsf_floor_get(s->floor, kind, l->f32, &l->k)) return false;
+    for (int i = 0; i < names && !known; i++)
+        known = dsf_floor_get(s->floor, name[i], l->f32, &l->k);
+    if (!known) return false;
     const dsf_floor_noise *own = &l->k.own, *all = &l->k.pooled;
     double worst = fmax(own->row_max, all->row_max);
     l->disturbed = 4.0 * worst;
@@ -94,10 +100,18 @@ static void check_rows(const dsf_row *row, int64_t n, const limits *l, dsf_diff_
         row[first].rel, row_limit(l, &row[first]), (long long)over, (long long)(n - t->ungated));
 }
 
-static void check_median(const limits *l, dsf_diff_tap *t)
+/* A draft block has two to five rows: their median says no more than their counts do. */
+static bool draft_rows(dsf_tap tap, int n_layers)
+{
+    return dsf_taps[tap.id].rows == DSF_ROWS_DRAFT ||
+           (dsf_taps[tap.id].scope == DSF_SCOPE_LAYER && tap.layer >= n_layers);
+}
+
+static void check_median(const dsf_diff_state *s, dsf_tap tap, const limits *l, dsf_diff_tap *t)
 {
     /* published: the median row of every rounded tap was bit-equal in every variant and build */
     t->limit_median = l->f32 ? l->k.limit_row_median : 0.0;
+    if (draft_rows(tap, s->g->n_layers)) return;
     if (l->f32) raise_ratio(t, t->row_median, t->limit_median);
     if (t->row_median <= t->limit_median) return;
     t->beyond = true;
@@ -275,7 +289,7 @@ dsf_status dsf_gate_values(const dsf_diff_state *s, dsf_tap tap, const dsf_joine
         check_exact(s, row, &l, t);
         known = true;
     } else if (known && t->rows > t->ungated) {
-        check_median(&l, t);
+        check_median(s, tap, &l, t);
         check_rows(row, t->rows, &l, t);
         check_counts(s, &l, t);
         check_whole(row, t->rows, &l, t);

@@ -71,9 +71,7 @@ static void add(pooled *p, const dsf_diff_tap *t)
 
 static bool same_kind(const dsf_diff_tap *a, const dsf_diff_tap *b)
 {
-    bool stage_a = strncmp(a->path, "dspark/stages", 13) == 0;
-    bool stage_b = strncmp(b->path, "dspark/stages", 13) == 0;
-    return stage_a == stage_b && strcmp(a->kind, b->kind) == 0;
+    return strcmp(a->kind, b->kind) == 0;
 }
 
 static void print_kind(const dsf_diff_report *r, int64_t at, dsf_buf *b)
@@ -85,9 +83,7 @@ static void print_kind(const dsf_diff_report *r, int64_t at, dsf_buf *b)
     for (int64_t i = at; i < r->n_taps; i++)
         if (same_kind(&r->tap[i], first)) add(&p, &r->tap[i]);
     char name[64];
-    bool stage = strncmp(first->path, "dspark/stages", 13) == 0;
-    (void)snprintf(name, sizeof name, "%s%s x%lld", stage ? "draft " : "", first->kind,
-                   (long long)p.taps);
+    (void)snprintf(name, sizeof name, "%s x%lld", first->kind, (long long)p.taps);
     dsf_buf_fmt(b, "%-30s %6lld %9lld %8lld %8lld ", name, (long long)p.rows,
                 (long long)p.elements, (long long)p.changed, (long long)p.unequal);
     figure(b, first->discrete ? NAN : p.rel_l2, 9);

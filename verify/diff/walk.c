@@ -67,10 +67,13 @@ static void describe(dsf_walk_item *item, const dsf_dump_entry *e, int n_layers)
         item->order = INT64_MAX; /* behind everything that has a place */
         return;
     }
-    /* noise floors know logits by the pass that computes all rows; draft stages by the layer's names
-     */
+    /* noise floors know logits by the pass that computes all rows, draft stages as "dspark/attn/u" */
     const char *kind = item->tap.id == DSF_TAP_LOGITS ? "logits_oneshot" : dsf_taps[item->tap.id].path;
-    (void)snprintf(item->kind, sizeof item->kind, "%s", kind);
+    if (item->tap.layer >= n_layers && item->tap.id != DSF_TAP_DSPARK_CTX_KV)
+        (void)snprintf(item->kind, sizeof item->kind, "dspark/%s",
+                       path + strcspn(path, "0123456789") + 2); /* behind "dspark/stages/S/" */
+    else
+        (void)snprintf(item->kind, sizeof item->kind, "%s", kind);
     item->order = dsf_tap_order(item->tap, n_layers) + (strcmp(path, "logits_oneshot") == 0);
     if (e->order >= 0) item->order = e->order;
 }

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "verify/dump/h5.h"
 #include "verify/dump/listing.h"
+#include "verify/dump/probe.h"
 
 /* READ_BYTES: one answer; EXPANSION: no deflate stream grows more than 1032 times, so a file cannot
  * hold more than this many times its size. SLACK covers what a small file may leave to fill values. */
@@ -103,7 +104,7 @@ static dsf_status read_contents(dsf_dump_file *f)
     return DSF_OK;
 }
 
-static dsf_status open_with(dsf_dump_file **out, const char *name, hid_t fapl, int64_t bytes)
+static dsf_status open_here(dsf_dump_file **out, const char *name, hid_t fapl, int64_t bytes)
 {
     dsf_dump_file *f = NULL;
     DSF_TRY(dsf_mem_new(&f, 1, sizeof *f));
@@ -125,6 +126,44 @@ static dsf_status open_with(dsf_dump_file **out, const char *name, hid_t fapl, i
 out:
     dsf_dump_close(f);
     return st;
+}
+
+typedef struct {
+    const char *name;
+    hid_t fapl;
+    int64_t bytes;
+} opening;
+
+/* Everything that a caller may ask for, in pieces: of a file larger than this, its beginning. */
+static void read_through(void *ud)
+{
+    const opening *o = ud;
+    const int64_t most = INT64_C(1) << 30;
+    dsf_dump_file *f;
+    int64_t sum = 0;
+    if (open_here(&f, o->name, o->fapl, o->bytes) != DSF_OK) return;
+    for (int64_t i = 0; i < f->list.n && sum < most; i++) {
+        const dsf_dump_entry *e = &f->list.entry[i];
+        dsf_dump_array a = {0};
+        dsf_dump_stat_row *row = NULL;
+        int64_t n = 0, bytes = 8;
+        for (int k = 1; k < e->rank && e->readable; k++) bytes *= e->dim[k] ? e->dim[k] : 1;
+        int64_t rows = most / (bytes < most ? bytes : most);
+        if (rows > e->dim[0]) rows = e->dim[0];
+        dsf_status st = e->stats ? dsf_dump_read_stats(f, e->path, &row, &n)
+                                 : dsf_dump_read_range(f, e->path, 0, rows, &a);
+        if (st == DSF_OK) sum += rows * bytes;
+        dsf_dump_array_free(&a);
+        dsf_mem_free(row);
+    }
+    dsf_dump_close(f);
+}
+
+static dsf_status open_with(dsf_dump_file **out, const char *name, hid_t fapl, int64_t bytes)
+{
+    opening o = {name, fapl, bytes};
+    DSF_TRY(dsf_probe(name, read_through, &o));
+    return open_here(out, name, fapl, bytes);
 }
 
 /* No locks: golden folders are read-only, and a .part may still be written. No filters from outside:

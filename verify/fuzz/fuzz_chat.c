@@ -1,6 +1,5 @@
 /* A chat is refused with a class, or gives the same valid prompt every time, with a placeholder for
  * each image. The same bytes are read as tagged text too. */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 

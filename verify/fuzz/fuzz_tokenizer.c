@@ -1,6 +1,5 @@
 /* The last line is a text, everything before it a tokenizer.json. What encodes decodes to the same
  * bytes, in both modes; decoding id by id gives what decoding at once gives. */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,9 +10,12 @@
 #include "op.h"
 #include "ops/fill.h"
 
-static inline bool variant_is_here(const dsf_variant *v)
+/* The next variant that this machine can run, the first after NULL; NULL at the end. */
+static inline const dsf_variant *variant_next(const dsf_op *op, const dsf_variant *v)
 {
-    return v->run && !(v->needs & ~dsf_machine());
+    for (v = v ? v + 1 : op->variant; v < op->variant + op->n_variants; v++)
+        if (v->run && !(v->needs & ~dsf_machine())) return v;
+    return NULL;
 }
 
 /* Scratch of exactly the size asked for, filled with NaN. */

@@ -161,11 +161,6 @@ static void put_q4n(uint8_t *records, int64_t d, int64_t row, int64_t c, float v
     r[d / 2 + c / 16] = 0x38; /* 1 */
 }
 
-#define EACH_VARIANT(v)                                                                            \
-    for (const dsf_variant *v = dsf_op_attn.variant;                                               \
-         v < dsf_op_attn.variant + dsf_op_attn.n_variants; v++)                                    \
-        if (variant_is_here(v))
-
 static float out_at(const world *w, int64_t i) { return dsf_bf16_to_f32(w->out[i]); }
 
 Test(attn, an_empty_list_gives_a_zero_row)
@@ -176,8 +171,7 @@ Test(attn, an_empty_list_gives_a_zero_row)
     w.q[0] = 0x3F80;
     w.sink[0] = 1;
     w.sink[1] = -1000;
-    EACH_VARIANT(v)
-    {
+    for (const dsf_variant *v = NULL; (v = variant_next(&dsf_op_attn, v));) {
         memset(w.out, 0xFF, sizeof w.out);
         variant_run(v, &w.a);
         for (int i = 0; i < 2 * 64; i++) cr_expect_eq(w.out[i], 0, "%s %d", v->name, i);
@@ -192,8 +186,7 @@ Test(attn, one_key_returns_its_value_and_an_equal_sink_halves_it)
     w.q[32] = 0x4000; /* head 1: 2 . -16 / sqrt(32) */
     w.sink[1] = -32.0f * (float)(1 / sqrt(32));
     w.sink[2] = 200; /* takes everything */
-    EACH_VARIANT(v)
-    {
+    for (const dsf_variant *v = NULL; (v = variant_next(&dsf_op_attn, v));) {
         variant_run(v, &w.a);
         for (int c = 0; c < 32; c++) {
             cr_expect_eq(out_at(&w, c), (float)(c - 16), "%s", v->name);
@@ -227,8 +220,7 @@ static void expect_mean(world *w, int64_t window, int64_t selected, int every)
         }
         if (j >= window) w->topk[j - window] = (int32_t)(j - window);
     }
-    EACH_VARIANT(v)
-    {
+    for (const dsf_variant *v = NULL; (v = variant_next(&dsf_op_attn, v));) {
         variant_run(v, &w->a);
         for (int i = 0; i < H * D; i++)
             cr_expect_eq(w->out[i], dsf_f64_to_bf16(sum[i % D] / matches),
@@ -264,14 +256,40 @@ Test(attn, probabilities_round_against_the_running_maximum)
         uint16_t want = dsf_f64_to_bf16(64 * p / (64 * p + 1));
         double rounded = (double)dsf_bf16_to_f32(dsf_f64_to_bf16(p));
         told_apart += want != dsf_f64_to_bf16(64 * rounded / (64 * p + 1));
-        EACH_VARIANT(v)
-        {
+        for (const dsf_variant *v = NULL; (v = variant_next(&dsf_op_attn, v));) {
             variant_run(v, &w.a);
             cr_expect_eq(w.out[1], want, "%s, logit %g: %04x, expected %04x", v->name, l, w.out[1],
                          want);
         }
     }
     cr_assert_gt(told_apart, 3);
+}
+
+/* One key of logit l and value 0, 60 of logit 0 and value 1: the product takes e^-l as bf16, the
+ * denominator as it is. */
+Test(attn, the_denominator_sums_unrounded_probabilities)
+{
+    static world w;
+    int unlike_rounded = 0, unlike_unrounded = 0;
+    for (int code = 0x38; code < 0x58; code++) {
+        make(&w, 1, 32, 61, 0);
+        place(&w, 0, 60, 60);
+        w.q[0] = 0x3F80;
+        for (int j = 0; j < 60; j++) put_q8(w.kv_new, 32, j, 1, 1);
+        put_q8(w.kv_new, 32, 60, 0, dsf_e4m3_to_f32((uint8_t)code));
+        float l = dsf_e4m3_to_f32((uint8_t)code) * (float)(1 / sqrt(32));
+        double p = exp(-(double)l), rounded = (double)dsf_bf16_to_f32(dsf_f64_to_bf16(p));
+        uint16_t want = dsf_f64_to_bf16(60 * rounded / (60 * p + 1));
+        unlike_rounded += want != dsf_f64_to_bf16(60 * rounded / (60 * rounded + 1));
+        unlike_unrounded += want != dsf_f64_to_bf16(60 * p / (60 * p + 1));
+        for (const dsf_variant *v = NULL; (v = variant_next(&dsf_op_attn, v));) {
+            variant_run(v, &w.a);
+            cr_expect_eq(w.out[1], want, "%s, logit %g: %04x, expected %04x", v->name, (double)l,
+                         w.out[1], want);
+        }
+    }
+    cr_assert_gt(unlike_rounded, 3);
+    cr_assert_gt(unlike_unrounded, 3);
 }
 
 /* The vector's f32 queries and keys as sums of parts that the formats hold: 3 bf16 parts of q by 4
@@ -324,8 +342,7 @@ Test(attn, follows_the_float64_vector)
     for (int h = 0; h < 2; h++) put_query(&w, h, q + h * VECTOR, scale);
     for (int j = 0; j < keys; j++) put_key(&w, j, kv + j * VECTOR);
     for (int i = 0; i < keys * VECTOR; i++) most = fmaxf(most, fabsf(kv[i]));
-    EACH_VARIANT(v)
-    {
+    for (const dsf_variant *v = NULL; (v = variant_next(&dsf_op_attn, v));) {
         variant_run(v, &w.a);
         for (int i = 0; i < 2 * VECTOR; i++) {
             double got = 0;

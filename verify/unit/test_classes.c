@@ -75,6 +75,8 @@ Test(classes, follow_the_steps_of_the_normal_form)
          6},
         /* a mark alone becomes empty: its own text; part of a character: its letters */
         {TOKENIZER("\"Ìģ\": 0, \"Ì\": 1, \"ģ\": 2, \"Ì\\u0301\": 3", ""), {0, 1, 2, 3}, 4},
+        /* U+E000 stands for that one space on the way, so its own kind joins the blanks */
+        {TOKENIZER("\"Ġ\": 0, \"îĢĢ\": 1, \"aîĢĢb\": 2, \"aĠb\": 3", ""), {0, 0, 1, 1}, 4},
         /* final sigma has no rule of its own; dotted capital I loses its dot */
         {TOKENIZER("\"Î£\": 0, \"Ïĥ\": 1, \"Ïĩ\": 2, \"Ä°\": 3, \"i\": 4", ""), {0, 0, 1, 2, 2}, 5},
     };
