@@ -2,7 +2,7 @@
 
 #include "config.h"
 
-#ifdef HAVE_AVX512
+#if HAVE_AVX512
 #include <cpuid.h>
 
 /* Intel SDM volume 2, CPUID: leaf 1 ECX, leaf 7.0 EBX and ECX, leaf 7.1 EAX. The bits are those of
@@ -15,6 +15,7 @@ enum {
     L7_DQ = 1 << 17,
     L7_BW = 1 << 30,
     L7_VBMI = 1 << 1,
+    L7_VNNI = 1 << 11,
     L7_BF16 = 1 << 5
 };
 #define L7_VL (1u << 31)
@@ -37,7 +38,8 @@ static int has_avx512(void)
     if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, L1_FMA | L1_OSXSAVE | L1_F16C)) return 0;
     if (!has(read_xcr0(), XCR0_AVX512)) return 0;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
-    if (!has(b, (unsigned)L7_F | L7_DQ | L7_BW | L7_VL) || !has(c, L7_VBMI) || a < 1) return 0;
+    if (!has(b, (unsigned)L7_F | L7_DQ | L7_BW | L7_VL) || !has(c, L7_VBMI | L7_VNNI) || a < 1)
+        return 0;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && has(a, L7_BF16);
 }
 

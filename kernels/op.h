@@ -25,7 +25,7 @@ typedef struct {
 typedef dsf_status dsf_kernel_fn(const dsf_launch *lc, const void *args);
 
 enum {                            /* what a variant needs; dsf_machine() tells what is here */
-       DSF_NEEDS_AVX512 = 1 << 0, /* F BW VL DQ VBMI BF16 */
+       DSF_NEEDS_AVX512 = 1 << 0, /* F BW VL DQ VBMI VNNI BF16 */
        DSF_NEEDS_SM90 = 1 << 1
 };
 

@@ -39,8 +39,8 @@ int dsf_cmd_doctor(int argc, char **argv)
         &b, json, "avx512", avx,
         !HAVE_AVX512 ? "the compiler of this build has none: reference kernels"
         : avx
-            ? "F BW VL DQ VBMI BF16: the fast kernels run"
-            : "some of F BW VL DQ VBMI BF16 is missing: reference kernels, about a hundred times slower");
+            ? "F BW VL DQ VBMI VNNI BF16: the fast kernels run"
+            : "some of F BW VL DQ VBMI VNNI BF16 is missing: reference kernels, about a hundred times slower");
     line(&b, json, "hdf5", HAVE_HDF5,
          HAVE_HDF5 ? "dump, diff, graft and verify work"
                    : "dump, diff, graft and verify answer exit 3");

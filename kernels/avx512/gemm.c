@@ -95,26 +95,33 @@ DSF_INLINE __m128 sum_lanes4(const float *a)
     return _mm512_castps512_ps128(_mm512_permutexvar_ps(first, c));
 }
 
-/* Groups t0..t1 of one output's weights times `rows` activation rows, added to the running sums.
- * w, s: the output's row; x: [t1 - t0][rows][8][16]. */
-DSF_INLINE void few_groups(const dsf_gemm *g, dsf_gemm_format f, int rows, const uint8_t *w,
-                           const uint8_t *s, const float *x, int64_t t0, int64_t t1, int64_t ahead,
+/* A range of groups, for which one side is held expanded while the other passes. */
+typedef struct {
+    const dsf_gemm *g;
+    int64_t t0, t1;
+} slab;
+
+/* The slab's weights of output `out` times `rows` activation rows, added to the running sums.
+ * x: [t1 - t0][rows][8][16]. */
+DSF_INLINE void few_groups(const slab *p, dsf_gemm_format f, int rows, int64_t out, const float *x,
                            __m512 *acc)
 {
+    const dsf_gemm *g = p->g;
+    int64_t w_row = width(f, g->k), ahead = (AHEAD / w_row + 1) * w_row;
+    const uint8_t *w = g->w + out * w_row;
+    const uint8_t *s = f == DSF_GEMM_BF16 ? NULL : g->s + (out >> g->s_shift) * (g->k / 32);
     __m512 scales = _mm512_set1_ps(1.0f), v[VECTORS];
-    for (int64_t t = t0; t < t1; t++) {
-        int64_t valid = g->k - t * DSF_GROUP;
-        const uint8_t *p = w + width(f, t * DSF_GROUP);
-        if (f != DSF_GEMM_BF16 && (t - t0) % 4 == 0)
-            scales = dsf_expand_scales(s + 4 * t, g->k / 32 - 4 * t);
+    for (int64_t t = p->t0; t < p->t1; t++) {
+        int64_t valid = g->k - t * DSF_GROUP, at = (t - p->t0) % 4;
+        const uint8_t *codes = w + width(f, t * DSF_GROUP);
+        if (f != DSF_GEMM_BF16 && at == 0) scales = dsf_expand_scales(s + 4 * t, g->k / 32 - 4 * t);
         for (int64_t b = 0; b < width(f, DSF_GROUP); b += 64)
-            _mm_prefetch((const char *)p + ahead + b, _MM_HINT_T0);
+            _mm_prefetch((const char *)codes + ahead + b, _MM_HINT_T0);
         if (valid >= DSF_GROUP)
-            expand_w(f, p, DSF_GROUP, v);
+            expand_w(f, codes, DSF_GROUP, v);
         else
-            expand_w(f, p, valid, v);
-        __m512 spread =
-            f == DSF_GEMM_BF16 ? scales : dsf_spread_scales(scales, (int)((t - t0) % 4));
+            expand_w(f, codes, valid, v);
+        __m512 spread = f == DSF_GEMM_BF16 ? scales : dsf_spread_scales(scales, (int)at);
         DSF_UNROLL for (int r = 0; r < rows; r++)
         {
             __m512 part = _mm512_setzero_ps();
@@ -126,31 +133,32 @@ DSF_INLINE void few_groups(const dsf_gemm *g, dsf_gemm_format f, int rows, const
     }
 }
 
+/* Activations of a slab to [group][row][8][16]; rows that do not exist repeat the first. */
+static void fill_few(const slab *p, const dsf_gemm_block *b, int rows, float *x)
+{
+    for (int64_t t = p->t0; t < p->t1; t++)
+        for (int r = 0; r < rows; r++, x += GROUP_FLOATS) {
+            __m512 v[VECTORS];
+            expand_x(p->g, b->row[r < b->n_rows ? r : 0], t, v);
+            DSF_UNROLL for (int j = 0; j < VECTORS; j++) _mm512_store_ps(x + j * LANES, v[j]);
+        }
+}
+
 /* Slabs of groups, so that the activations of a slab stay in the first cache while every output
  * passes; for one row a slab is nearly all of k, and the weights are read as they lie. */
 DSF_INLINE void run_few(const dsf_gemm *g, const dsf_gemm_block *b, dsf_gemm_format f, int rows)
 {
     few_space *space = (few_space *)b->scratch;
-    int64_t groups = (g->k + DSF_GROUP - 1) / DSF_GROUP, slab = FEW_SLAB / rows;
-    int64_t w_row = width(f, g->k), s_row = g->k / 32, ahead = (AHEAD / w_row + 1) * w_row;
-    for (int64_t t0 = 0; t0 < groups; t0 += slab) {
-        int64_t t1 = least(t0 + slab, groups);
-        for (int64_t t = t0; t < t1; t++)
-            for (int r = 0; r < rows; r++) {
-                __m512 v[VECTORS];
-                expand_x(g, b->row[r < b->n_rows ? r : 0], t, v);
-                float *x = space->x + ((t - t0) * rows + r) * GROUP_FLOATS;
-                DSF_UNROLL for (int j = 0; j < VECTORS; j++) _mm512_store_ps(x + j * LANES, v[j]);
-            }
+    int64_t groups = (g->k + DSF_GROUP - 1) / DSF_GROUP;
+    for (int64_t t0 = 0; t0 < groups; t0 += FEW_SLAB / rows) {
+        slab p = {g, t0, least(t0 + FEW_SLAB / rows, groups)};
+        fill_few(&p, b, rows, space->x);
         for (int o = 0; o < b->n_outs; o++) {
             float *sums = space->acc + o * rows * LANES;
             __m512 acc[DSF_GEMM_FEW_ROWS];
             DSF_UNROLL for (int r = 0; r < rows; r++) acc[r] =
                 t0 == 0 ? _mm512_setzero_ps() : _mm512_load_ps(sums + r * LANES);
-            int64_t out = b->o0 + o;
-            few_groups(g, f, rows, g->w + out * w_row,
-                       f == DSF_GEMM_BF16 ? NULL : g->s + (out >> g->s_shift) * s_row, space->x, t0,
-                       t1, ahead, acc);
+            few_groups(&p, f, rows, b->o0 + o, space->x, acc);
             DSF_UNROLL for (int r = 0; r < rows; r++) _mm512_store_ps(sums + r * LANES, acc[r]);
         }
     }
@@ -189,32 +197,32 @@ static void few_bf16(const dsf_gemm *g, const dsf_gemm_block *b)
     run_few_rows(g, b, DSF_GEMM_BF16);
 }
 
-/* Activations of groups t0..t1 to [row tile][group][vector][row of the tile][16]; rows beyond the
- * last are zero. */
-static void fill_x(const dsf_gemm *g, const dsf_gemm_block *b, int64_t t0, int64_t t1, float *x)
+/* Activations of a slab to [row tile][group][vector][row of the tile][16]; rows that do not exist
+ * are zero. */
+static void fill_x(const slab *p, const dsf_gemm_block *b, float *x)
 {
-    for (int r = 0; r < (b->n_rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS; r++)
-        for (int64_t t = t0; t < t1; t++) {
+    enum { VECTOR_STEP = TILE_ROWS * LANES, GROUP_STEP = VECTORS * VECTOR_STEP };
+    for (int r = 0; r < (b->n_rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS; r++) {
+        float *at = x + r / TILE_ROWS * (p->t1 - p->t0) * GROUP_STEP + r % TILE_ROWS * LANES;
+        for (int64_t t = p->t0; t < p->t1; t++, at += GROUP_STEP) {
             __m512 v[VECTORS];
             if (r < b->n_rows)
-                expand_x(g, b->row[r], t, v);
+                expand_x(p->g, b->row[r], t, v);
             else
                 DSF_UNROLL for (int j = 0; j < VECTORS; j++) v[j] = _mm512_setzero_ps();
-            float *at =
-                x + ((r / TILE_ROWS * (t1 - t0) + t - t0) * VECTORS * TILE_ROWS + r % TILE_ROWS) *
-                        LANES;
             DSF_UNROLL for (int j = 0; j < VECTORS; j++)
-                _mm512_store_ps(at + j * TILE_ROWS * LANES, v[j]);
+                _mm512_store_ps(at + j * VECTOR_STEP, v[j]);
         }
+    }
 }
 
-/* Weights and scales of groups t0..t1 of one output to [group][vector][output of the tile][16]. */
-DSF_INLINE void fill_w(const dsf_gemm *g, dsf_gemm_format f, int64_t out, int64_t t0, int64_t t1,
-                       float *w, float *s)
+/* A slab's weights and scales of one output to [group][vector][output of the tile][16]. */
+DSF_INLINE void fill_w(const slab *p, dsf_gemm_format f, int64_t out, float *w, float *s)
 {
+    const dsf_gemm *g = p->g;
     const uint8_t *row = g->w + out * width(f, g->k);
     const uint8_t *scale = f == DSF_GEMM_BF16 ? NULL : g->s + (out >> g->s_shift) * (g->k / 32);
-    for (int64_t t = t0; t < t1; t++) {
+    for (int64_t t = p->t0; t < p->t1; t++) {
         __m512 v[VECTORS], spread = _mm512_set1_ps(1.0f);
         int64_t valid = g->k - t * DSF_GROUP;
         if (valid >= DSF_GROUP)
@@ -224,35 +232,44 @@ DSF_INLINE void fill_w(const dsf_gemm *g, dsf_gemm_format f, int64_t out, int64_
         if (f != DSF_GEMM_BF16)
             spread = dsf_spread_scales(
                 dsf_expand_scales(scale + 4 * t, least(valid, DSF_GROUP) / 32), 0);
-        float *at = w + (t - t0) * VECTORS * TILE_OUTS * LANES;
         DSF_UNROLL for (int j = 0; j < VECTORS; j++)
-            _mm512_store_ps(at + j * TILE_OUTS * LANES, v[j]);
-        _mm512_store_ps(s + (t - t0) * TILE_OUTS * LANES, spread);
+            _mm512_store_ps(w + j * TILE_OUTS * LANES, v[j]);
+        _mm512_store_ps(s, spread);
+        w += VECTORS * TILE_OUTS * LANES;
+        s += TILE_OUTS * LANES;
     }
 }
 
-static void fill_panel(const dsf_gemm *g, int64_t out, int64_t n, int64_t t0, int64_t t1,
-                       many_space *space)
+static void fill_panel(const slab *p, int64_t out, int64_t n, many_space *space)
 {
     for (int64_t c = 0; c < n; c++) {
         int64_t tile = c / TILE_OUTS, at = c % TILE_OUTS;
         float *w = space->w + (tile * SLAB * VECTORS * TILE_OUTS + at) * LANES;
         float *s = space->s + (tile * SLAB * TILE_OUTS + at) * LANES;
-        if (g->format == DSF_GEMM_E2M1)
-            fill_w(g, DSF_GEMM_E2M1, out + c, t0, t1, w, s);
-        else if (g->format == DSF_GEMM_E4M3)
-            fill_w(g, DSF_GEMM_E4M3, out + c, t0, t1, w, s);
+        if (p->g->format == DSF_GEMM_E2M1)
+            fill_w(p, DSF_GEMM_E2M1, out + c, w, s);
+        else if (p->g->format == DSF_GEMM_E4M3)
+            fill_w(p, DSF_GEMM_E4M3, out + c, w, s);
         else
-            fill_w(g, DSF_GEMM_BF16, out + c, t0, t1, w, s);
+            fill_w(p, DSF_GEMM_BF16, out + c, w, s);
     }
 }
 
-/* One register tile over `groups` groups. acc: [4][6][16]. Outputs that do not exist carry what
- * the panel held before; nobody reads their sums. */
-static void tile(const float *x, const float *w, const float *s, int64_t groups, int first,
-                 float *acc)
+/* What one register tile works on: `groups` groups of x [4][16] and w [6][16] vectors, scales s,
+ * running sums acc [4][6][16], which begin at zero in the first slab. Outputs that do not exist
+ * carry what the panel held before; nobody reads their sums. */
+typedef struct {
+    const float *x, *w, *s;
+    float *acc;
+    int64_t groups;
+    int first;
+} tile;
+
+static void run_tile(const tile *p)
 {
-    for (int64_t t = 0; t < groups; t++) {
+    const float *x = p->x, *w = p->w, *s = p->s;
+    float *acc = p->acc;
+    for (int64_t t = 0; t < p->groups; t++) {
         __m512 part[TILE];
         DSF_UNROLL for (int i = 0; i < TILE; i++) part[i] = _mm512_setzero_ps();
         for (int j = 0; j < VECTORS; j++) {
@@ -269,7 +286,7 @@ static void tile(const float *x, const float *w, const float *s, int64_t groups,
         }
         DSF_UNROLL for (int i = 0; i < TILE; i++)
         {
-            __m512 sum = first && t == 0 ? _mm512_setzero_ps() : _mm512_load_ps(acc + i * LANES);
+            __m512 sum = p->first && t == 0 ? _mm512_setzero_ps() : _mm512_load_ps(acc + i * LANES);
             __m512 scale = _mm512_load_ps(s + i % TILE_OUTS * LANES);
             _mm512_store_ps(acc + i * LANES, _mm512_fmadd_ps(part[i], scale, sum));
         }
@@ -277,34 +294,49 @@ static void tile(const float *x, const float *w, const float *s, int64_t groups,
     }
 }
 
+/* A panel of n outputs, from output o of the block, times all rows. */
+static void run_panel(const slab *p, const dsf_gemm_block *b, int64_t o, int64_t n)
+{
+    many_space *space = (many_space *)b->scratch;
+    int64_t groups = p->t1 - p->t0, row_tiles = (b->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (int64_t r = 0; r < row_tiles; r++)
+        for (int64_t c = 0; c * TILE_OUTS < n; c++) {
+            tile t = {space->x + r * groups * TILE_ROWS * GROUP_FLOATS,
+                      space->w + c * SLAB * TILE_OUTS * GROUP_FLOATS,
+                      space->s + c * SLAB * TILE_OUTS * LANES,
+                      space->acc + ((o / TILE_OUTS + c) * row_tiles + r) * TILE * LANES,
+                      groups,
+                      p->t0 == 0};
+            run_tile(&t);
+        }
+}
+
+static void store_sums(const dsf_gemm_block *b)
+{
+    const float *acc = ((many_space *)b->scratch)->acc;
+    for (int o = 0; o < b->n_outs; o += TILE_OUTS)
+        for (int r = 0; r < b->n_rows; r += TILE_ROWS, acc += TILE * LANES) {
+            float sums[TILE];
+            for (int i = 0; i < TILE; i += 4) _mm_storeu_ps(sums + i, sum_lanes4(acc + i * LANES));
+            for (int i = 0; i < TILE; i++)
+                b->sum[(r + i / TILE_OUTS) * DSF_GEMM_OUTS + o + i % TILE_OUTS] = sums[i];
+        }
+}
+
 static void run_many(const dsf_gemm *g, const dsf_gemm_block *b)
 {
     many_space *space = (many_space *)b->scratch;
     int64_t groups = (g->k + DSF_GROUP - 1) / DSF_GROUP;
-    int64_t row_tiles = (b->n_rows + TILE_ROWS - 1) / TILE_ROWS;
     for (int64_t t0 = 0; t0 < groups; t0 += SLAB) {
-        int64_t t1 = least(t0 + SLAB, groups);
-        fill_x(g, b, t0, t1, space->x);
+        slab p = {g, t0, least(t0 + SLAB, groups)};
+        fill_x(&p, b, space->x);
         for (int64_t o = 0; o < b->n_outs; o += PANEL) {
             int64_t n = least(PANEL, b->n_outs - o);
-            fill_panel(g, b->o0 + o, n, t0, t1, space);
-            for (int64_t r = 0; r < row_tiles; r++)
-                for (int64_t c = 0; c * TILE_OUTS < n; c++)
-                    tile(space->x + r * (t1 - t0) * TILE_ROWS * GROUP_FLOATS,
-                         space->w + c * SLAB * TILE_OUTS * GROUP_FLOATS,
-                         space->s + c * SLAB * TILE_OUTS * LANES, t1 - t0, t0 == 0,
-                         space->acc + ((o / TILE_OUTS + c) * row_tiles + r) * TILE * LANES);
+            fill_panel(&p, b->o0 + o, n, space);
+            run_panel(&p, b, o, n);
         }
     }
-    for (int64_t o = 0; o < b->n_outs; o += TILE_OUTS)
-        for (int64_t r = 0; r < row_tiles; r++) {
-            float sums[TILE];
-            const float *acc = space->acc + (o / TILE_OUTS * row_tiles + r) * TILE * LANES;
-            for (int i = 0; i < TILE; i += 4) _mm_storeu_ps(sums + i, sum_lanes4(acc + i * LANES));
-            for (int i = 0; i < TILE; i++)
-                b->sum[(r * TILE_ROWS + i / TILE_OUTS) * DSF_GEMM_OUTS + o + i % TILE_OUTS] =
-                    sums[i];
-        }
+    store_sums(b);
 }
 
 void dsf_gemm_run(const dsf_gemm *g, const dsf_gemm_block *b)

@@ -45,7 +45,7 @@ size_t dsf_gemm_scratch(void);
 static inline int64_t dsf_gemm_rows(int64_t n)
 {
     int64_t blocks = (n + DSF_GEMM_ROWS - 1) / DSF_GEMM_ROWS;
-    return blocks <= 1 ? n : ((n + blocks - 1) / blocks + 3) / 4 * 4;
+    return blocks == 0 ? 1 : ((n + blocks - 1) / blocks + 3) / 4 * 4;
 }
 
 static inline int64_t dsf_gemm_outs(int64_t n)

@@ -182,9 +182,9 @@ static void load_keys(const job *j, const workspace *w, const uint8_t *const rec
 }
 
 /* total[2] += the contributions of `heads` heads to the scores of a tile, in ascending order. */
-static inline __attribute__((always_inline, target("avx512vnni"))) void
-add_heads(const job *j, const workspace *w, const row_data *r, int64_t head, __m512 total[2],
-          const int heads)
+static inline __attribute__((always_inline)) void add_heads(const job *j, const workspace *w,
+                                                            const row_data *r, int64_t head,
+                                                            __m512 total[2], const int heads)
 {
     int64_t groups = j->d / 32;
     __m512 dot[HEADS][2];
@@ -231,8 +231,7 @@ add_heads(const job *j, const workspace *w, const row_data *r, int64_t head, __m
 }
 
 /* bf16 scores of one row for the tile's 32 entries. */
-__attribute__((target("avx512vnni"))) static __m512i score_tile(const job *j, const workspace *w,
-                                                                const row_data *r)
+static __m512i score_tile(const job *j, const workspace *w, const row_data *r)
 {
     __m512 total[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
     int64_t head = 0;

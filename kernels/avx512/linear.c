@@ -63,7 +63,7 @@ static void run_product(product *p)
 {
     p->rows = dsf_gemm_rows(p->n);
     p->outs = dsf_gemm_outs(p->n);
-    p->row_blocks = p->n ? (p->n + p->rows - 1) / p->rows : 0;
+    p->row_blocks = (p->n + p->rows - 1) / p->rows;
     p->out_blocks = (p->n_out + p->outs - 1) / p->outs;
     dsf_pool_run(p->lc->pool, p->groups * p->row_blocks * p->out_blocks, run_item, p);
 }

@@ -117,7 +117,7 @@ size_t dsf_experts_down_avx512_scratch(const void *args)
            dsf_gemm_scratch();
 }
 
-static int64_t blocks(int64_t n, int64_t size) { return n == 0 ? 0 : (n + size - 1) / size; }
+static int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 /* Counting sort of the pairs; items of an expert: blocks of outputs, and in each blocks of rows. */
 static void group_pairs(pass *p)

@@ -153,11 +153,12 @@ static dsf_cost cost_group(const void *args)
 
 #define OP(id, letters, type, kind, case_list)                                                     \
     {                                                                                              \
-        .name = "linear_" #id, .dims = letters, .args_size = sizeof(type),                         \
+        .name = "linear_" #id, .dims = (letters), .args_size = sizeof(type),                       \
         .operand = id##_operands, .n_operands = sizeof id##_operands / sizeof id##_operands[0],    \
         .variant = id##_variants, .n_variants = sizeof id##_variants / sizeof id##_variants[0],    \
-        .cases = case_list, .n_cases = sizeof case_list / sizeof case_list[0], .tol = sum_tol,     \
-        .props = DSF_PROP_ROWS, .fill = fill_##kind, .bound = bound_##kind, .cost = cost_##kind    \
+        .cases = (case_list), .n_cases = sizeof(case_list) / sizeof((case_list)[0]),               \
+        .tol = sum_tol, .props = DSF_PROP_ROWS, .fill = fill_##kind, .bound = bound_##kind,        \
+        .cost = cost_##kind                                                                        \
     }
 
 const dsf_op dsf_op_linear_g8 = OP(g8, "nko", dsf_linear_g8_args, g8, g8_cases);

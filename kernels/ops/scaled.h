@@ -63,8 +63,8 @@ static inline double dsf_bf16_abs(uint16_t h) { return fabs((double)dsf_bf16_to_
  * Every operation may also lose 2^-150 where it falls below the normal range. */
 static inline double dsf_sum_bound(double abs_sum, int64_t k)
 {
-    double roundings = 12.0 + (double)((k + 127) / 128);
-    return roundings * abs_sum + (double)k * 0x1p-126;
+    int64_t roundings = 12 + (k + 127) / 128;
+    return (double)roundings * abs_sum + (double)k * 0x1p-126;
 }
 
 #define DSF_SUM_WHY                                                                                \

@@ -102,6 +102,7 @@ static dsf_status open_dump(run *w, const char *variants, const char *checkpoint
 static bool wants(void *ud, dsf_tap tap)
 {
     const run *w = ud;
+    if (tap.id == DSF_TAP_EMBED && w->mask) return false; /* given, not computed: show_embed */
     return dsf_dump_filter_wants(&w->d->filter, tap, w->n_layers);
 }
 
@@ -137,12 +138,33 @@ static dsf_status open_engine(run *w)
 
 static bool stopped(const run *w) { return w->d->stop && w->d->stop(); }
 
+/* The rows that came in place of the table's are the dump's embed. */
+static dsf_status show_embed(run *w)
+{
+    const dsf_tap tap = {DSF_TAP_EMBED, -1};
+    int64_t dim = w->engine->config.dim;
+    int32_t *label = NULL, *slot = NULL;
+    dsf_status st = DSF_OK;
+    if (!dsf_dump_filter_wants(&w->d->filter, tap, w->n_layers)) return DSF_OK;
+    DSF_TRY_OUT(dsf_mem_new(&label, (size_t)w->n, sizeof *label));
+    DSF_TRY_OUT(dsf_mem_new(&slot, (size_t)w->n, sizeof *slot));
+    for (int64_t i = 0; i < w->n; i++) label[i] = (int32_t)i;
+    const dsf_tensor t = {.data = w->embed, .dtype = DSF_BF16, .rank = 2, .dim = {w->n, dim}};
+    const dsf_tap_value v = {.tap = tap, .value = &t, .n = w->n, .label = label, .slot = slot};
+    DSF_TRY_OUT(w->sink.on_value(w->sink.ud, &v));
+out:
+    dsf_mem_free(label);
+    dsf_mem_free(slot);
+    return st;
+}
+
 static dsf_status prefill(run *w)
 {
     dsf_dump_logits_oneshot(w->dump, w->opt.all_logits);
     DSF_TRY(dsf_session_open(&w->session, w->engine));
     DSF_TRY(w->mask ? dsf_session_feed_embed(w->session, w->ids, w->mask, w->embed, (size_t)w->n)
                     : dsf_session_feed(w->session, w->ids, (size_t)w->n));
+    if (w->mask) DSF_TRY(show_embed(w));
     while (dsf_session_queued(w->session) > 0 && !stopped(w)) {
         DSF_TRY(dsf_engine_step(w->engine, &w->session, 1, &w->sink));
         if (w->d->progress) w->d->progress("prefill", dsf_session_position(w->session), w->n);

@@ -203,7 +203,7 @@ static void write_in_pieces(const char *path, int64_t piece, int64_t decode)
         int64_t n = from + piece < N ? piece : N - from;
         GOOD(put(d, DSF_TAP_IN, 1, tensor(x + 128 * from, DSF_F32, n, 128), labels + from));
         GOOD(put(d, DSF_TAP_OUT, 1, tensor(x + 128 * from, DSF_F32, n, 128), labels + from));
-        GOOD(put(d, DSF_TAP_ATTN_INDEX_SCORES, 1, tensor(x + 128 * from, DSF_F32, n, 12),
+        GOOD(put(d, DSF_TAP_ATTN_INDEX_SCORES, 1, tensor(x + 12 * from, DSF_F32, n, 12),
                  labels + from));
     }
     GOOD(dsf_dump_finish(d));
