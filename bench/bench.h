@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/pool.h"
+#include "dsf.h"
 
 /* --- samples (stats.c) --- */
 
@@ -41,5 +42,77 @@ double dsf_ceiling_read(dsf_ceiling *c, size_t bytes);
  * instruction. */
 double dsf_ceiling_bf16(dsf_ceiling *c);
 double dsf_ceiling_f32(dsf_ceiling *c);
+
+/* --- a session of measurements (session.c) --- */
+
+typedef struct {
+    char machine[96]; /* model name of the processor */
+    char commit[64];  /* of the source tree that we stand in, or "unknown" */
+    int processors, threads;
+    int64_t last_cache; /* bytes; 0: unknown */
+} dsf_host;
+
+/* Takes one finished measurement: a JSON object on one line, and a row of the table. json NULL: a
+ * heading of the table. */
+typedef struct {
+    void (*line)(void *ud, const char *json, const char *text);
+    void (*progress)(void *ud, const char *name, int64_t done, int64_t total);
+    void *ud;
+} dsf_bench_out;
+
+typedef struct {
+    dsf_host host;
+    dsf_pool *pool;
+    dsf_ceiling ceiling;
+    dsf_bench_out out;
+    const char *conditions; /* free words of the caller; NULL: none */
+    int repeat;             /* rounds of each measurement */
+    int refused, missed;    /* figures refused for a wrong output; limits missed (memory, sums) */
+} dsf_bench;
+
+/* threads 0: all processors. buffer: bytes that the read rate is measured on. */
+DSF_MUST dsf_status dsf_bench_open(dsf_bench *b, int threads, size_t buffer);
+void dsf_bench_close(dsf_bench *b);
+
+/* A JSON line begins with what every line has: the kind, machine, commit, threads, load. */
+void dsf_bench_begin(const dsf_bench *b, dsf_buf *json, const char *kind);
+/* {"median": m, "spread": s, "n": n} times scale. */
+void dsf_bench_sample(dsf_buf *json, const char *key, const dsf_samples *s, double scale);
+/* Ends the line and hands both out. */
+DSF_MUST dsf_status dsf_bench_emit(dsf_bench *b, dsf_buf *json, dsf_buf *text);
+void dsf_bench_heading(dsf_bench *b, const char *text);
+
+/* The limits between whose measurements the runs of one figure lie. */
+typedef struct {
+    dsf_samples read, bf16, f32; /* bytes and operations a second */
+} dsf_limits;
+
+/* Measures all three once, adds them to the samples, and returns the least time in ns in which this
+ * machine could move `bytes` and do `flops`, by the numbers of this moment. */
+double dsf_limits_take(dsf_bench *b, dsf_limits *l, double bytes, double flops);
+void dsf_limits_json(dsf_buf *json, const dsf_limits *l);
+
+/* --- the measurements --- */
+
+DSF_MUST dsf_status dsf_bench_ceiling(dsf_bench *b);
+
+typedef struct {
+    const char *glob;  /* names of operations; NULL: all of the table */
+    const char *shape; /* "1,5120,1280": sizes in the order of the op's letters; NULL: the table's */
+    int64_t rows;      /* only cases with so many rows; 0: all */
+} dsf_bench_op_options;
+DSF_MUST dsf_status dsf_bench_op(dsf_bench *b, const dsf_bench_op_options *o);
+
+typedef struct {
+    dsf_options engine;
+    int64_t tokens;         /* decode: timed tokens at each frontier; prefill: prompt length */
+    const int64_t *context; /* decode: prompt lengths after which tokens are timed, ascending */
+    int n_contexts;
+    int64_t ref_tokens; /* tokens run through the reference, for the check and the ratio */
+} dsf_bench_model_options;
+DSF_MUST dsf_status dsf_bench_decode(dsf_bench *b, const dsf_bench_model_options *o);
+DSF_MUST dsf_status dsf_bench_prefill(dsf_bench *b, const dsf_bench_model_options *o);
+/* Anonymous memory and arenas against the plan; b->missed counts what is over. */
+DSF_MUST dsf_status dsf_bench_memory(dsf_bench *b, const dsf_bench_model_options *o);
 
 #endif

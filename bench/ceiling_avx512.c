@@ -2,17 +2,24 @@
 
 #include "ceiling.h"
 
+/* Only an unrolled loop keeps its array in registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 24")
+#endif
+
 uint64_t dsf_read_avx512(const uint8_t *p, size_t n)
 {
     __m512i sum[8];
-    for (int i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
-    for (size_t at = 0; at < n; at += 1024)
-        for (size_t i = 0; i < 16; i++) {
+    UNROLL for (int i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
+    for (size_t at = 0; at < n; at += 1024) UNROLL for (size_t i = 0; i < 16; i++)
+        {
             const uint8_t *q = p + at + 64 * i;
             _mm_prefetch((const char *)q + 4096, _MM_HINT_T0);
             sum[i % 8] = _mm512_add_epi64(sum[i % 8], _mm512_load_si512(q));
         }
-    for (int i = 1; i < 8; i++) sum[0] = _mm512_add_epi64(sum[0], sum[i]);
+    UNROLL for (int i = 1; i < 8; i++) sum[0] = _mm512_add_epi64(sum[0], sum[i]);
     return (uint64_t)_mm512_reduce_add_epi64(sum[0]);
 }
 
@@ -24,29 +31,29 @@ float dsf_spin_bf16_avx512(int64_t rounds)
 {
     __m512 sum[DSF_SPIN_CHAINS];
     __m512bh a = (__m512bh)_mm512_set1_epi16(0x3C00), b = (__m512bh)_mm512_set1_epi16(0x3B80);
-    for (int i = 0; i < DSF_SPIN_CHAINS; i++) sum[i] = _mm512_set1_ps((float)i);
+    UNROLL for (int i = 0; i < DSF_SPIN_CHAINS; i++) sum[i] = _mm512_set1_ps((float)i);
     for (int64_t r = 0; r < rounds; r++) {
-#pragma GCC unroll 24
-        for (int i = 0; i < DSF_SPIN_CHAINS; i++) {
+        UNROLL for (int i = 0; i < DSF_SPIN_CHAINS; i++)
+        {
             sum[i] = _mm512_dpbf16_ps(sum[i], a, b);
             KEEP(sum[i]);
         }
     }
-    for (int i = 1; i < DSF_SPIN_CHAINS; i++) sum[0] = _mm512_add_ps(sum[0], sum[i]);
+    UNROLL for (int i = 1; i < DSF_SPIN_CHAINS; i++) sum[0] = _mm512_add_ps(sum[0], sum[i]);
     return _mm512_reduce_add_ps(sum[0]);
 }
 
 float dsf_spin_f32_avx512(int64_t rounds)
 {
     __m512 sum[DSF_SPIN_CHAINS], a = _mm512_set1_ps(0x1p-7f), b = _mm512_set1_ps(0x1p-8f);
-    for (int i = 0; i < DSF_SPIN_CHAINS; i++) sum[i] = _mm512_set1_ps((float)i);
+    UNROLL for (int i = 0; i < DSF_SPIN_CHAINS; i++) sum[i] = _mm512_set1_ps((float)i);
     for (int64_t r = 0; r < rounds; r++) {
-#pragma GCC unroll 24
-        for (int i = 0; i < DSF_SPIN_CHAINS; i++) {
+        UNROLL for (int i = 0; i < DSF_SPIN_CHAINS; i++)
+        {
             sum[i] = _mm512_fmadd_ps(a, b, sum[i]);
             KEEP(sum[i]);
         }
     }
-    for (int i = 1; i < DSF_SPIN_CHAINS; i++) sum[0] = _mm512_add_ps(sum[0], sum[i]);
+    UNROLL for (int i = 1; i < DSF_SPIN_CHAINS; i++) sum[0] = _mm512_add_ps(sum[0], sum[i]);
     return _mm512_reduce_add_ps(sum[0]);
 }

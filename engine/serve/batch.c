@@ -14,17 +14,17 @@ static int32_t *column(const layout *w, dsf_input i) { return w->e->in[i]; }
 /* Class of position t for the hash: DEAD before the sequence and inside image spans (8.3). */
 static int32_t class_at(const dsf_session *s, int64_t t)
 {
-    return t < 0 || s->vl[t] ? DSF_CLASS_DEAD : s->engine->classes[s->ids[t]];
+    return t < 0 || s->vl[t] ? DSF_CLASS_DEAD : s->engine->load.classes[s->ids[t]];
 }
 
 static void put_engram_rows(const layout *w, const dsf_session *s, int64_t t)
 {
-    const dsf_config *c = &w->e->config;
+    const dsf_config *c = &w->e->load.config;
     int columns = dsf_config_engram_columns(c);
     int32_t window[DSF_MAX_NGRAM];
     if (c->n_engram == 0) return;
     for (int k = 0; k < c->engram_max_ngram_size; k++) window[k] = class_at(s, t - k);
-    int32_t pad = w->e->classes[c->engram_pad_id];
+    int32_t pad = w->e->load.classes[c->engram_pad_id];
     for (int i = 0; i < c->n_engram; i++)
         if (w->e->engram[i]) dsf_engram_rows(c, i, window, pad, w->e->engram[i] + w->n * columns);
 }
@@ -60,7 +60,7 @@ static void put_rows(layout *w, dsf_session *s, int64_t take, int64_t cut)
         column(w, DSF_INPUT_SINGLE_END)[w->n] = (int32_t)end;
         put_engram_rows(w, s, t);
         put_pair(w, s, t, end);
-        size_t d = (size_t)e->config.dim;
+        size_t d = (size_t)e->load.config.dim;
         if (s->embed)
             memcpy(e->embed + (size_t)w->n * d, s->embed + (size_t)t * d, d * sizeof *e->embed);
         if (!e->opt.all_logits && t != s->fed - 1) continue;
@@ -93,7 +93,7 @@ static dsf_row_range suffix(int64_t from, int64_t n, int64_t fed, int64_t keep)
 static void set_ranges(layout *w, const dsf_session *s, dsf_prefill mode)
 {
     dsf_engine *e = w->e;
-    const dsf_config *c = &e->config;
+    const dsf_config *c = &e->load.config;
     for (size_t i = 0; i < sizeof e->range / sizeof *e->range; i++)
         e->range[i] = (dsf_row_range){0, w->n};
     e->range[DSF_ROWS_POOLED].count = e->range[DSF_ROWS_PAIRS].count = w->pairs;
@@ -114,7 +114,7 @@ static void commit(dsf_session *s, int64_t take, dsf_prefill mode)
     s->n += take;
     if (s->n > s->furthest) s->furthest = s->n;
     s->serial = s->engine->serial;
-    if (mode != DSF_PREFILL_EXACT && s->n - s->engine->config.window_size > s->prompt_from)
+    if (mode != DSF_PREFILL_EXACT && s->n - s->engine->load.config.window_size > s->prompt_from)
         s->floor = s->n;
 }
 
@@ -134,8 +134,8 @@ dsf_status dsf_batch_run(dsf_engine *e, dsf_session *const *batch, size_t n,
         if (take <= 0) continue;
         bool prompt = s->fed - s->prompt_from > 1;
         if (!prompt && mode == DSF_PREFILL_REPLAY) mode = DSF_PREFILL_CONE;
-        int64_t cut = mode == DSF_PREFILL_REPLAY && s->fed > e->config.window_size
-                          ? s->fed - e->config.window_size
+        int64_t cut = mode == DSF_PREFILL_REPLAY && s->fed > e->load.config.window_size
+                          ? s->fed - e->load.config.window_size
                           : 0;
         s->head = -1;
         put_rows(&w, s, take, cut);
@@ -161,7 +161,7 @@ dsf_status dsf_batch_run(dsf_engine *e, dsf_session *const *batch, size_t n,
 dsf_status dsf_batch_draft(dsf_session *s, int32_t anchor, const dsf_tap_sink *sink)
 {
     dsf_engine *e = s->engine;
-    const dsf_config *c = &e->config;
+    const dsf_config *c = &e->load.config;
     if (!e->draft_plan) return DSF_FAIL(DSF_ENOTSUP, "this model has no draft stages");
     if (s->n == 0 || s->n != s->fed)
         return DSF_FAIL(DSF_EINVAL, "draft: %lld of %lld tokens computed", (long long)s->n,

@@ -3,9 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "text/classes.h"
 
 static void fill_defaults(dsf_options *o, const dsf_config *c)
 {
@@ -34,41 +32,6 @@ static dsf_status check_options(const dsf_options *o, const dsf_config *c)
     return DSF_OK;
 }
 
-static dsf_status load_config(dsf_engine *e)
-{
-    char path[4096];
-    DSF_TRY(dsf_file_join(path, e->opt.model, "config.json"));
-    int n = 0;
-    while (e->opt.accept_config && e->opt.accept_config[n]) n++;
-    const dsf_config_accept accept = {e->opt.accept_config, n};
-    return dsf_config_load(&e->config, path, &accept);
-}
-
-/* The Engram hash needs the class of every token id: built from the tokenizer, which is not kept.
- */
-static dsf_status load_classes(dsf_engine *e)
-{
-    const dsf_config *c = &e->config;
-    dsf_bpe *bpe = NULL;
-    dsf_status st = DSF_OK;
-    if (c->n_engram == 0) return DSF_OK;
-    DSF_TRY_OUT(dsf_bpe_open(&bpe, e->opt.model));
-    if (dsf_bpe_n_vocab(bpe) != c->vocab_size)
-        DSF_TRY_OUT(DSF_FAIL(DSF_ECORRUPT,
-                             "%s: tokenizer.json has %d ids, config.json says vocab_size %lld",
-                             e->opt.model, (int)dsf_bpe_n_vocab(bpe), (long long)c->vocab_size));
-    DSF_TRY_OUT(dsf_mem_new(&e->classes, (size_t)c->vocab_size, sizeof *e->classes));
-    int n = 0;
-    DSF_TRY_OUT(dsf_classes_build(bpe, e->classes, &n));
-    if (n != c->engram_compressed_vocab_size)
-        DSF_TRY_OUT(DSF_FAIL(DSF_ECORRUPT,
-                             "%s: tokenizer.json gives %d Engram classes, config.json says %d",
-                             e->opt.model, n, c->engram_compressed_vocab_size));
-out:
-    dsf_bpe_close(bpe);
-    return st;
-}
-
 static bool give_embed(void *ud, dsf_tap tap)
 {
     (void)ud;
@@ -78,14 +41,15 @@ static bool give_embed(void *ud, dsf_tap tap)
 static dsf_status make_plan(dsf_engine *e, dsf_plan **out, bool draft)
 {
     const dsf_options *o = &e->opt;
-    const dsf_plan_size size = {.rows = draft ? e->config.dspark_block_size : o->chunk,
+    const dsf_plan_size size = {.rows = draft ? e->load.config.dspark_block_size : o->chunk,
                                 .heads = o->all_logits ? o->chunk : o->slots,
                                 .slots = o->slots,
                                 .context = o->context,
                                 .rewind = o->rewind};
-    DSF_TRY(dsf_plan_open(out, &size, e->config.n_layers));
+    DSF_TRY(dsf_plan_open(out, &size, e->load.config.n_layers));
     if (o->given_embed && !draft) (*out)->given = give_embed;
-    DSF_TRY(draft ? dsf_model_build_draft(*out, &e->model) : dsf_model_build(*out, &e->model));
+    DSF_TRY(draft ? dsf_model_build_draft(*out, &e->load.model)
+                  : dsf_model_build(*out, &e->load.model));
     DSF_TRY(dsf_plan_prune(*out, o->sink, NULL, NULL));
     DSF_TRY(dsf_plan_choose(*out, dsf_machine(), o->variants));
     return dsf_plan_place(*out);
@@ -93,10 +57,9 @@ static dsf_status make_plan(dsf_engine *e, dsf_plan **out, bool draft)
 
 static dsf_status make_plans(dsf_engine *e)
 {
-    DSF_TRY(dsf_model_open(&e->model, &e->config, &e->weights));
-    e->model.unfused = e->opt.unfused;
+    e->load.model.unfused = e->opt.unfused;
     DSF_TRY(make_plan(e, &e->plan, false));
-    if (e->config.n_mtp_layers > 0) DSF_TRY(make_plan(e, &e->draft_plan, true));
+    if (e->load.config.n_mtp_layers > 0) DSF_TRY(make_plan(e, &e->draft_plan, true));
     dsf_memory_plan(e, &e->budget);
     return dsf_memory_check(e, &e->budget);
 }
@@ -109,21 +72,22 @@ static dsf_status take_memory(dsf_engine *e)
         DSF_TRY(dsf_exec_open(&e->draft, e->draft_plan, e->pool, &e->exec, e->opt.timed));
     DSF_TRY(dsf_mem_new(&e->slot_taken, (size_t)e->opt.slots, sizeof *e->slot_taken));
     for (int i = 0; i < DSF_N_INPUTS; i++) e->in[i] = dsf_exec_input(&e->exec, (dsf_input)i, 0);
-    for (int i = 0; i < e->config.n_engram; i++)
+    for (int i = 0; i < e->load.config.n_engram; i++)
         e->engram[i] = dsf_exec_input(&e->exec, DSF_INPUT_ENGRAM, i);
     if (!e->opt.given_embed) return DSF_OK;
-    DSF_TRY(dsf_mem_new(&e->embed, (size_t)e->opt.chunk * (size_t)e->config.dim, sizeof *e->embed));
+    DSF_TRY(dsf_mem_new(&e->embed, (size_t)e->opt.chunk * (size_t)e->load.config.dim,
+                        sizeof *e->embed));
     return dsf_exec_give(&e->exec, (dsf_tap){DSF_TAP_EMBED, -1}, e->embed, e->opt.chunk);
 }
 
 static dsf_status open_all(dsf_engine *e)
 {
-    DSF_TRY(load_config(e));
-    fill_defaults(&e->opt, &e->config);
-    DSF_TRY(check_options(&e->opt, &e->config));
-    DSF_TRY(dsf_ckpt_open(&e->ckpt, e->opt.model));
-    DSF_TRY(dsf_weights_open(&e->weights, &e->config, e->ckpt));
-    DSF_TRY(load_classes(e));
+    int n = 0;
+    while (e->opt.accept_config && e->opt.accept_config[n]) n++;
+    const dsf_config_accept accept = {e->opt.accept_config, n};
+    DSF_TRY(dsf_load_open(&e->load, e->opt.model, &accept));
+    fill_defaults(&e->opt, &e->load.config);
+    DSF_TRY(check_options(&e->opt, &e->load.config));
     DSF_TRY(make_plans(e));
     return take_memory(e);
 }
@@ -153,16 +117,13 @@ void dsf_engine_close(dsf_engine *e)
     dsf_plan_close(e->draft_plan);
     dsf_plan_close(e->plan);
     dsf_pool_close(e->pool);
-    dsf_model_close(&e->model);
-    dsf_weights_close(&e->weights);
-    dsf_ckpt_close(e->ckpt);
-    dsf_mem_free(e->classes);
+    dsf_load_close(&e->load);
     dsf_mem_free(e->slot_taken);
     dsf_mem_free(e->embed);
     dsf_mem_free(e);
 }
 
-int64_t dsf_engine_vocab(const dsf_engine *e) { return e->config.vocab_size; }
+int64_t dsf_engine_vocab(const dsf_engine *e) { return e->load.config.vocab_size; }
 int64_t dsf_engine_context(const dsf_engine *e) { return e->opt.context; }
 
 dsf_status dsf_engine_describe(const dsf_engine *e, bool steps, bool json, char **text)

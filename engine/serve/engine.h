@@ -5,15 +5,11 @@
 #include "base/budget.h"
 #include "dsf.h"
 #include "exec/exec.h"
-#include "model/model.h"
+#include "serve/load.h"
 
 struct dsf_engine {
     dsf_options opt; /* with the defaults filled in */
-    dsf_config config;
-    dsf_ckpt *ckpt;
-    dsf_weights weights;
-    dsf_model model;
-    int32_t *classes; /* token id -> Engram class; NULL without Engram */
+    dsf_loaded load;
     dsf_pool *pool;
     dsf_plan *plan, *draft_plan;
     dsf_exec exec, draft;

@@ -19,7 +19,7 @@ static int64_t cache_bytes(const dsf_plan *p, const char *prefix)
 void dsf_memory_plan(const dsf_engine *e, dsf_budget *b)
 {
     const dsf_options *o = &e->opt;
-    const dsf_config *c = &e->config;
+    const dsf_config *c = &e->load.config;
     long long slots = o->slots, ctx = o->context, t = o->chunk;
     dsf_budget_add(b, "cache: main KV", cache_bytes(e->plan, "kv_main"),
                    "slots %lld x entries of context %lld x %lld B", slots, ctx,
@@ -43,13 +43,13 @@ void dsf_memory_plan(const dsf_engine *e, dsf_budget *b)
     size_t worker = e->plan->worker_bytes + (e->draft_plan ? e->draft_plan->worker_bytes : 0);
     dsf_budget_add(b, "kernel scratch", (int64_t)worker * o->threads, "%d threads x %zu B",
                    o->threads, worker);
-    dsf_budget_add(b, "weight tables", e->weights.table_bytes, "views and expert pointers");
-    dsf_budget_add(b, "token classes", e->classes ? 4 * c->vocab_size : 0, "vocab %lld x 4 B",
+    dsf_budget_add(b, "weight tables", e->load.weights.table_bytes, "views and expert pointers");
+    dsf_budget_add(b, "token classes", e->load.classes ? 4 * c->vocab_size : 0, "vocab %lld x 4 B",
                    (long long)c->vocab_size);
     int64_t row = 4 + 1 + (o->given_embed ? 2LL * c->dim : 0);
     dsf_budget_add(b, "sessions", slots * ctx * row + (o->given_embed ? 2 * t * c->dim : 0),
                    "slots %lld x context %lld x %lld B", slots, ctx, (long long)row);
-    dsf_budget_add_file(b, "weights", e->weights.mapped_bytes);
+    dsf_budget_add_file(b, "weights", e->load.weights.mapped_bytes);
 }
 
 dsf_status dsf_memory_check(const dsf_engine *e, const dsf_budget *b)

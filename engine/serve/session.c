@@ -17,7 +17,7 @@ dsf_status dsf_session_open(dsf_session **out, dsf_engine *e)
     DSF_TRY_OUT(dsf_mem_new(&s->ids, context, sizeof *s->ids));
     DSF_TRY_OUT(dsf_mem_new(&s->vl, context, 1));
     if (e->opt.given_embed)
-        DSF_TRY_OUT(dsf_mem_new(&s->embed, context * (size_t)e->config.dim, sizeof *s->embed));
+        DSF_TRY_OUT(dsf_mem_new(&s->embed, context * (size_t)e->load.config.dim, sizeof *s->embed));
     s->engine = e;
     s->slot = slot;
     s->head = -1;
@@ -46,9 +46,9 @@ static dsf_status check_feed(const dsf_session *s, const int32_t *ids, size_t n)
         return DSF_FAIL(DSF_EINVAL, "%zu tokens after %lld: the context holds %lld", n,
                         (long long)s->fed, (long long)e->opt.context);
     for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= e->config.vocab_size)
+        if (ids[i] < 0 || ids[i] >= e->load.config.vocab_size)
             return DSF_FAIL(DSF_EINVAL, "token %zu: id %d is outside the vocabulary of %lld", i,
-                            (int)ids[i], (long long)e->config.vocab_size);
+                            (int)ids[i], (long long)e->load.config.vocab_size);
     return DSF_OK;
 }
 
@@ -73,7 +73,7 @@ dsf_status dsf_session_feed(dsf_session *s, const int32_t *ids, size_t n)
 dsf_status dsf_session_feed_embed(dsf_session *s, const int32_t *ids, const uint8_t *mask,
                                   const uint16_t *embed, size_t n)
 {
-    size_t d = (size_t)s->engine->config.dim;
+    size_t d = (size_t)s->engine->load.config.dim;
     if (!s->engine->opt.given_embed)
         return DSF_FAIL(DSF_EINVAL, "this engine was not opened for given embeddings");
     DSF_TRY(check_feed(s, ids, n));
@@ -123,7 +123,7 @@ dsf_status dsf_session_fork(dsf_session **out, const dsf_session *s)
     if (fed) memcpy(f->ids, s->ids, fed * sizeof *f->ids);
     if (fed) memcpy(f->vl, s->vl, fed);
     if (fed && s->embed)
-        memcpy(f->embed, s->embed, fed * (size_t)s->engine->config.dim * sizeof *f->embed);
+        memcpy(f->embed, s->embed, fed * (size_t)s->engine->load.config.dim * sizeof *f->embed);
     f->n = s->n;
     f->fed = s->fed;
     f->prompt_from = s->prompt_from;
@@ -147,7 +147,7 @@ dsf_status dsf_session_logits(const dsf_session *s, const float **row)
                         (long long)s->n, (long long)s->fed);
     dsf_tensor t;
     DSF_TRY(dsf_exec_result(&e->exec, (dsf_tap){DSF_TAP_LOGITS, -1}, &t));
-    *row = (const float *)t.data + s->head * e->config.vocab_size;
+    *row = (const float *)t.data + s->head * e->load.config.vocab_size;
     return DSF_OK;
 }
 
@@ -158,7 +158,7 @@ dsf_status dsf_session_draft(dsf_session *s, int32_t anchor, int32_t *ids, float
     dsf_tensor y, c;
     DSF_TRY(dsf_exec_result(&s->engine->draft, (dsf_tap){DSF_TAP_DSPARK_DRAFT_IDS, -1}, &y));
     DSF_TRY(dsf_exec_result(&s->engine->draft, (dsf_tap){DSF_TAP_DSPARK_CONFIDENCE, -1}, &c));
-    *n = s->engine->config.dspark_block_size;
+    *n = s->engine->load.config.dspark_block_size;
     memcpy(ids, y.data, (size_t)*n * sizeof *ids);
     memcpy(confidence, c.data, (size_t)*n * sizeof *confidence);
     return DSF_OK;

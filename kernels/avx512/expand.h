@@ -149,11 +149,10 @@ DSF_INLINE __m512 dsf_expand_scales(const uint8_t *s, int64_t valid)
     return _mm512_castsi512_ps(_mm512_max_epu32(e, _mm512_set1_epi32(0x00400000)));
 }
 
-/* Scales 4 at .. 4 at + 3, each for four lanes. */
-DSF_INLINE __m512 dsf_spread_scales(__m512 scales, int at)
+/* Which of 16 scales each lane takes for the first group; the next group's are 4 further. */
+DSF_INLINE __m512i dsf_scale_lanes(void)
 {
-    const __m512i lane = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    return _mm512_permutexvar_ps(_mm512_add_epi32(lane, _mm512_set1_epi32(4 * at)), scales);
+    return _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
 }
 
 #endif

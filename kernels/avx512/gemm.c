@@ -49,6 +49,12 @@ DSF_INLINE void expand_w(dsf_gemm_format f, const uint8_t *w, int64_t valid, __m
         dsf_expand_bf16((const uint16_t *)w, valid, v);
 }
 
+/* Scales of one group, each for its four lanes. */
+DSF_INLINE __m512 group_scales(const uint8_t *s, int64_t valid)
+{
+    return _mm512_permutexvar_ps(dsf_scale_lanes(), dsf_expand_scales(s, least(valid, 4)));
+}
+
 /* Group t of an activation row, in the order of the weights. */
 DSF_INLINE void expand_x(const dsf_gemm *g, const uint8_t *row, int64_t t, __m512 *v)
 {
@@ -65,7 +71,7 @@ DSF_INLINE void expand_x(const dsf_gemm *g, const uint8_t *row, int64_t t, __m51
         dsf_expand_e4m3_as_e2m1(row + at, valid, v);
     else
         dsf_expand_e4m3(row + at, valid, v);
-    __m512 s = dsf_spread_scales(dsf_expand_scales(row + g->k + at / 32, valid / 32), 0);
+    __m512 s = group_scales(row + g->k + at / 32, valid / 32);
     DSF_UNROLL for (int j = 0; j < VECTORS; j++) v[j] = _mm512_mul_ps(v[j], s);
 }
 
@@ -110,18 +116,25 @@ DSF_INLINE void few_groups(const slab *p, dsf_gemm_format f, int rows, int64_t o
     int64_t w_row = width(f, g->k), ahead = (AHEAD / w_row + 1) * w_row;
     const uint8_t *w = g->w + out * w_row;
     const uint8_t *s = f == DSF_GEMM_BF16 ? NULL : g->s + (out >> g->s_shift) * (g->k / 32);
-    __m512 scales = _mm512_set1_ps(1.0f), v[VECTORS];
+    __m512 scales = _mm512_set1_ps(1.0f), spread = scales, v[VECTORS];
+    __m512i lanes = dsf_scale_lanes();
     for (int64_t t = p->t0; t < p->t1; t++) {
-        int64_t valid = g->k - t * DSF_GROUP, at = (t - p->t0) % 4;
+        int64_t valid = g->k - t * DSF_GROUP;
         const uint8_t *codes = w + width(f, t * DSF_GROUP);
-        if (f != DSF_GEMM_BF16 && at == 0) scales = dsf_expand_scales(s + 4 * t, g->k / 32 - 4 * t);
+        if (f != DSF_GEMM_BF16) {
+            if ((t - p->t0) % 4 == 0) { /* sixteen scales at a time */
+                scales = dsf_expand_scales(s + 4 * t, g->k / 32 - 4 * t);
+                lanes = dsf_scale_lanes();
+            }
+            spread = _mm512_permutexvar_ps(lanes, scales);
+            lanes = _mm512_add_epi32(lanes, _mm512_set1_epi32(4));
+        }
         for (int64_t b = 0; b < width(f, DSF_GROUP); b += 64)
             _mm_prefetch((const char *)codes + ahead + b, _MM_HINT_T0);
         if (valid >= DSF_GROUP)
             expand_w(f, codes, DSF_GROUP, v);
         else
             expand_w(f, codes, valid, v);
-        __m512 spread = f == DSF_GEMM_BF16 ? scales : dsf_spread_scales(scales, (int)at);
         DSF_UNROLL for (int r = 0; r < rows; r++)
         {
             __m512 part = _mm512_setzero_ps();
@@ -229,9 +242,7 @@ DSF_INLINE void fill_w(const slab *p, dsf_gemm_format f, int64_t out, float *w, 
             expand_w(f, row + width(f, t * DSF_GROUP), DSF_GROUP, v);
         else
             expand_w(f, row + width(f, t * DSF_GROUP), valid, v);
-        if (f != DSF_GEMM_BF16)
-            spread = dsf_spread_scales(
-                dsf_expand_scales(scale + 4 * t, least(valid, DSF_GROUP) / 32), 0);
+        if (f != DSF_GEMM_BF16) spread = group_scales(scale + 4 * t, valid / 32);
         DSF_UNROLL for (int j = 0; j < VECTORS; j++)
             _mm512_store_ps(w + j * TILE_OUTS * LANES, v[j]);
         _mm512_store_ps(s, spread);

@@ -4,12 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-
 /* What the reference stores about one kind of choice, and ours where it helps to judge. */
 typedef struct {
     dsf_dump_array margin, scores, own; /* own: scores of ours, to see whether they are equal */
     bool has_margin, has_scores, has_own;
-    double carried; /* free-running: relative noise of a row of scores */
+    double carried;          /* free-running: relative noise of a row of scores */
     double clean, disturbed; /* router: limit of a row's relative error */
 } evidence;
 
@@ -37,7 +36,8 @@ static dsf_status gather(const dsf_diff_state *s, dsf_tap tap, evidence *e)
     DSF_TRY(load(s->b, tap, scores, &e->own, &e->has_own));
     dsf_floor_kind k = {0};
     if (s->floor)
-        (void)dsf_floor_get(s->floor, expert ? "ffn/router_scores" : "attn/index_scores", expert, &k);
+        (void)dsf_floor_get(s->floor, expert ? "ffn/router_scores" : "attn/index_scores", expert,
+                            &k);
     e->carried = k.carried.known ? k.carried.row_max : k.pooled.row_max;
     e->clean = 4.0 * (k.own.row_max > 0.0 ? k.own.row_max : k.pooled.row_max);
     e->disturbed = 4.0 * fmax(k.own.row_max, k.pooled.row_max);

@@ -1,5 +1,5 @@
-/* Discrete taps: hash rows, expert ids, top-k lists, the candidate pool. A differing choice is right
- * only where the reference itself was near a tie (verification.md 14). */
+/* Discrete taps: hash rows, expert ids, top-k lists, the candidate pool. A differing choice is
+ * right only where the reference itself was near a tie (verification.md 14). */
 #ifndef DSF_DIFF_CHOICE_H
 #define DSF_DIFF_CHOICE_H
 

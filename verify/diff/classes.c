@@ -27,8 +27,7 @@ static void by_position(dsf_class_set *set, const dsf_diff_state *s, dsf_tap tap
     int inside = name_class(set, "t < %d (the window)", s->g->window);
     int beyond = name_class(set, "t >= %d (the window)", s->g->window);
     int first = set->n;
-    for (int r = 0; r < ratio && ratio > 1; r++)
-        (void)name_class(set, "t mod ratio = %d", r);
+    for (int r = 0; r < ratio && ratio > 1; r++) (void)name_class(set, "t mod ratio = %d", r);
     for (int64_t i = 0; i < set->rows; i++) {
         join_class(set, row[i].label < s->g->window ? inside : beyond, i);
         if (ratio > 1) join_class(set, first + row[i].label % ratio, i);

@@ -49,7 +49,8 @@ static bool shapes_fit(const dsf_walk_item *x, const dsf_joined *j, dsf_diff_tap
     return false;
 }
 
-/* Weights belong to experts, not to places in a list: ours are brought into the reference's order. */
+/* Weights belong to experts, not to places in a list: ours are brought into the reference's order.
+ */
 static dsf_status match_experts(dsf_diff_state *s, const dsf_walk_item *x, dsf_joined *j,
                                 dsf_dump_array *b)
 {
@@ -61,7 +62,8 @@ static dsf_status match_experts(dsf_diff_state *s, const dsf_walk_item *x, dsf_j
     float *row = NULL;
     DSF_TRY_OUT(dsf_dump_read(s->a, path, &ids));
     DSF_TRY_OUT(dsf_dump_read(s->b, path, &own));
-    if (!ids.i || !own.i || own.width != b->width || ids.width != j->width || own.n != b->n) goto out;
+    if (!ids.i || !own.i || own.width != b->width || ids.width != j->width || own.n != b->n)
+        goto out;
     DSF_TRY_OUT(dsf_mem_new(&row, (size_t)j->width, sizeof *row));
     for (int64_t i = 0; i < j->n; i++) {
         int64_t ra = j->pair[2 * i], rb = j->pair[2 * i + 1];

@@ -27,16 +27,16 @@ typedef enum {
 } dsf_diff_verdict;
 const char *dsf_diff_verdict_name(dsf_diff_verdict v);
 
-/* One compared tap. Figures are ours against the reference; rows without a gate (see `ungated`) count
- * in rows and elements, not in the rest of the judged figures. */
+/* One compared tap. Figures are ours against the reference; rows without a gate (see `ungated`)
+ * count in rows and elements, not in the rest of the judged figures. */
 typedef struct {
     char path[96], kind[40]; /* kind: the path without its layer, as floors name it */
     int layer;               /* -1: none */
     bool discrete;
     dsf_tap_source source;
-    int64_t rows, width, ungated;     /* common rows; elements of one; rows reported only */
-    int64_t changed, unequal;         /* elements and rows with another value */
-    int64_t zeros;                    /* elements that differ in the sign of zero only */
+    int64_t rows, width, ungated; /* common rows; elements of one; rows reported only */
+    int64_t changed, unequal;     /* elements and rows with another value */
+    int64_t zeros;                /* elements that differ in the sign of zero only */
     double rel_l2, row_median, row_max, max_abs, gain, bias_z;
     int32_t row_max_label;
     /* discrete taps: rows whose set differs, and how they are explained */
@@ -62,7 +62,7 @@ typedef struct {
 
 typedef struct {
     char mode[16];
-    char floor[160]; /* which noise the limits come from; "" without */
+    char floor[160];        /* which noise the limits come from; "" without */
     bool injected, selects; /* selects: some row leaves visible entries out */
     dsf_diff_tap *tap;      /* in execution order */
     int64_t n_taps, values; /* compared; elements compared */

@@ -274,8 +274,12 @@ static void gather(const dsf_floor *f, dsf_floor_kind *k, const char *kind)
 }
 
 /* The rule that the official file states for its own limits: 4 x the largest noise, not below
- * 2e-4 / 1e-4 for bf16 taps and 2e-6 / 1e-6 for float32 taps. Used for kinds it lists no limit of. */
-static double by_rule(double noise, double least) { return 4.0 * noise > least ? 4.0 * noise : least; }
+ * 2e-4 / 1e-4 for bf16 taps and 2e-6 / 1e-6 for float32 taps. Used for kinds it lists no limit of.
+ */
+static double by_rule(double noise, double least)
+{
+    return 4.0 * noise > least ? 4.0 * noise : least;
+}
 
 bool dsf_floor_get(const dsf_floor *f, const char *kind, bool is_f32, dsf_floor_kind *out)
 {

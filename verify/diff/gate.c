@@ -45,8 +45,8 @@ typedef struct {
 
 static bool get_limits(const dsf_diff_state *s, dsf_tap tap, const dsf_diff_tap *t, limits *l)
 {
-    /* what a floor may call it: its own name, or for a draft stage that of the backbone's tap; premix
-     * is the ffn/pre of the layer before */
+    /* what a floor may call it: its own name, or for a draft stage that of the backbone's tap;
+     * premix is the ffn/pre of the layer before */
     const char *name[] = {t->kind, dsf_taps[tap.id].path, dsf_taps[DSF_TAP_FFN_PRE].path};
     int names = tap.id == DSF_TAP_PREMIX ? 3 : 2;
     bool known = false;
@@ -116,12 +116,14 @@ static void check_median(const dsf_diff_state *s, dsf_tap tap, const limits *l, 
     if (t->row_median <= t->limit_median) return;
     t->beyond = true;
     t->ratio = fmax(t->ratio, l->f32 ? 0.0 : INFINITY);
-    say(t, l->f32 ? "median row: rel L2 %.2e, limit %.2e"
-                  : "median row is not bit-equal: rel L2 %.2e, limit %.0f",
+    say(t,
+        l->f32 ? "median row: rel L2 %.2e, limit %.2e"
+               : "median row is not bit-equal: rel L2 %.2e, limit %.0f",
         t->row_median, t->limit_median);
 }
 
-/* Whole tap: the published limit, or what the allowed number of flips at the largest element costs. */
+/* Whole tap: the published limit, or what the allowed number of flips at the largest element costs.
+ */
 static void check_whole(const dsf_row *row, int64_t n, const limits *l, dsf_diff_tap *t)
 {
     double size2 = 0.0, step = 0.0;
@@ -210,7 +212,8 @@ static void check_exact(const dsf_diff_state *s, const dsf_row *row, const limit
         (long long)t->rows);
 }
 
-/* Carried noise of a project floor (verification.md 12): 1.5 pooled, 3 for a row, 5 for an element. */
+/* Carried noise of a project floor (verification.md 12): 1.5 pooled, 3 for a row, 5 for an element.
+ */
 static bool check_carried(const dsf_floor_noise *noise, dsf_diff_tap *t)
 {
     t->limit_rel_l2 = 1.5 * noise->rel_l2;
@@ -249,7 +252,7 @@ static void judge_free(const dsf_diff_state *s, dsf_tap tap, const limits *l, ds
         t->limit_rel_l2 = t->limit_row = NAN;
         say(t, "free-running: carried error, no gate on this tap");
     }
-    t->verdict = !good              ? DSF_DIFF_FAILED
+    t->verdict = !good             ? DSF_DIFF_FAILED
                  : t->changed == 0 ? DSF_DIFF_EXACT
                  : gated           ? DSF_DIFF_WITHIN
                                    : DSF_DIFF_REPORTED;

@@ -1,12 +1,13 @@
 /* Limits and verdict of one tap of values: derived from measured noise, never from the candidate.
  *
- * A count or a maximum that was measured on a small sample is itself a chance result. A tap in which
- * no rounding flipped in six runs may show one flip in the seventh; a row whose few flips hit small
- * elements says little about a flip of a large one. So:
- *  - the worst row may exceed 4 x the published maximum by one rounding step at its largest element;
+ * A count or a maximum that was measured on a small sample is itself a chance result. A tap in
+ * which no rounding flipped in six runs may show one flip in the seventh; a row whose few flips hit
+ * small elements says little about a flip of a large one. So:
+ *  - the worst row may exceed 4 x the published maximum by one rounding step at its largest
+ * element;
  *  - the number of changed elements may reach the upper Poisson quantile at the largest published
- *    rate of its kind of tap: bursts of whole rows (a changed scale moves all of a row) count as one
- *    event of `width` elements;
+ *    rate of its kind of tap: bursts of whole rows (a changed scale moves all of a row) count as
+ * one event of `width` elements;
  *  - rows behind a tap that already differs are held to the noise of all sets, not to that of this
  *    prompt, in which perhaps nothing had flipped before them;
  *  - a class of rows (inside the window, beyond it, t mod ratio, one expert) fails when most of its

@@ -60,8 +60,8 @@ static void one_row(const dsf_joined *j, int64_t i, dsf_row *r, dsf_unfinite *ba
         float x = a[c], y = dsf_metrics_ours(j, i, c);
         if (!check_finite(j, x, y, bad)) {
             r->changed++;
-            if (bad->column < 0) *bad = (dsf_unfinite){bad->nan_reference, bad->nan_ours, bad->inf,
-                                                       r->label, i, c};
+            if (bad->column < 0)
+                *bad = (dsf_unfinite){bad->nan_reference, bad->nan_ours, bad->inf, r->label, i, c};
             continue;
         }
         if (isinf(x)) continue;

@@ -84,8 +84,8 @@ static void print_kind(const dsf_diff_report *r, int64_t at, dsf_buf *b)
         if (same_kind(&r->tap[i], first)) add(&p, &r->tap[i]);
     char name[64];
     (void)snprintf(name, sizeof name, "%s x%lld", first->kind, (long long)p.taps);
-    dsf_buf_fmt(b, "%-30s %6lld %9lld %8lld %8lld ", name, (long long)p.rows,
-                (long long)p.elements, (long long)p.changed, (long long)p.unequal);
+    dsf_buf_fmt(b, "%-30s %6lld %9lld %8lld %8lld ", name, (long long)p.rows, (long long)p.elements,
+                (long long)p.changed, (long long)p.unequal);
     figure(b, first->discrete ? NAN : p.rel_l2, 9);
     dsf_buf_char(b, ' ');
     figure(b, first->discrete ? NAN : p.row_max, 9);

@@ -1,5 +1,6 @@
-/* FIPS 180-4, written from the standard. Its constants are the first 32 bits of the fractional parts
- * of the cube roots of the first 64 primes (table) and of the square roots of the first 8 (start). */
+/* FIPS 180-4, written from the standard. Its constants are the first 32 bits of the fractional
+ * parts of the cube roots of the first 64 primes (table) and of the square roots of the first 8
+ * (start). */
 #include "verify/diff/sha256.h"
 
 #include <stdint.h>

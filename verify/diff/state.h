@@ -1,5 +1,5 @@
-/* What a walk over two dumps remembers: which rows already differ, which choices fell the other way,
- * and so how a row of the next tap is to be judged. */
+/* What a walk over two dumps remembers: which rows already differ, which choices fell the other
+ * way, and so how a row of the next tap is to be judged. */
 #ifndef DSF_DIFF_STATE_H
 #define DSF_DIFF_STATE_H
 
@@ -13,12 +13,12 @@
 typedef struct {
     dsf_dump_file *a, *b; /* reference, ours */
     const dsf_dump_geometry *g;
-    int64_t n;       /* token positions of the reference */
+    int64_t n;        /* token positions of the reference */
     dsf_floor *floor; /* NULL: bit-equal or different */
-    bool injected;   /* ours ran every layer on the reference's inputs */
-    bool selects;    /* some row leaves visible entries out */
-    double alpha;    /* chance that one count may exceed its limit by accident */
-    int layer;       /* the layer that the next three are about, -1 */
+    bool injected;    /* ours ran every layer on the reference's inputs */
+    bool selects;     /* some row leaves visible entries out */
+    double alpha;     /* chance that one count may exceed its limit by accident */
+    int layer;        /* the layer that the next three are about, -1 */
     uint8_t *dirty, *dirty_entry, *expert_flip; /* [n] by label */
     bool all_dirty;
     bool touched; /* some rounded tap or choice differs: a free run is on its own from here */

@@ -69,8 +69,9 @@ static void name_same(dsf_diff_report *r)
     int64_t beyond = 0, first = first_with(r, false);
     for (int64_t i = 0; i < r->n_taps; i++) beyond += r->tap[i].beyond;
     if (beyond)
-        line(r, "; %lld taps carry more than the noise of exact inputs, first %s (not gated: graft "
-                "tells)",
+        line(r,
+             "; %lld taps carry more than the noise of exact inputs, first %s (not gated: graft "
+             "tells)",
              (long long)beyond, r->tap[first].path);
 }
 

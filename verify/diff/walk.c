@@ -16,8 +16,9 @@ static bool ends_with(const char *s, const char *end)
  * (dump-schema.md 3 to 5). */
 static bool reference_only(const char *path)
 {
-    static const char *const prefix[] = {"ced/",    "ced_source_window_exact/", "greedy/",
-                                         "decode/", "draft_all/",               "logits_demo",
+    static const char *const prefix[] = {"ced/",          "ced_source_window_exact/",
+                                         "greedy/",       "decode/",
+                                         "draft_all/",    "logits_demo",
                                          "logits_ownkeys"};
     for (unsigned i = 0; i < sizeof prefix / sizeof *prefix; i++)
         if (strncmp(path, prefix[i], strlen(prefix[i])) == 0) return true;
@@ -67,8 +68,10 @@ static void describe(dsf_walk_item *item, const dsf_dump_entry *e, int n_layers)
         item->order = INT64_MAX; /* behind everything that has a place */
         return;
     }
-    /* noise floors know logits by the pass that computes all rows, draft stages as "dspark/attn/u" */
-    const char *kind = item->tap.id == DSF_TAP_LOGITS ? "logits_oneshot" : dsf_taps[item->tap.id].path;
+    /* noise floors know logits by the pass that computes all rows, draft stages as "dspark/attn/u"
+     */
+    const char *kind =
+        item->tap.id == DSF_TAP_LOGITS ? "logits_oneshot" : dsf_taps[item->tap.id].path;
     if (item->tap.layer >= n_layers && item->tap.id != DSF_TAP_DSPARK_CTX_KV)
         (void)snprintf(item->kind, sizeof item->kind, "dspark/%s",
                        path + strcspn(path, "0123456789") + 2); /* behind "dspark/stages/S/" */
@@ -132,8 +135,8 @@ static bool holds_kind(const dsf_walk *w, dsf_tap_id id)
     return false;
 }
 
-/* A missing tap is a named skip, unless it leaves a hole: ours has the layer and has that tap of other
- * layers, or has something unheard of in its place. */
+/* A missing tap is a named skip, unless it leaves a hole: ours has the layer and has that tap of
+ * other layers, or has something unheard of in its place. */
 static void look_for_holes(dsf_walk *w, dsf_dump_file *b, int n_layers)
 {
     for (int64_t i = 0; i < w->n && !w->odd[0]; i++) {

@@ -16,10 +16,10 @@ typedef struct {
 typedef struct {
     dsf_walk_item *item;
     int64_t n;
-    int64_t n_extra;    /* taps that only ours holds */
-    char unknown[96];   /* a dataset of ours that no schema path explains; "" */
-    char odd[240];      /* why the sets of taps do not fit together; "" when they do */
-    int64_t n_asked;    /* items that `only` asked for */
+    int64_t n_extra;  /* taps that only ours holds */
+    char unknown[96]; /* a dataset of ours that no schema path explains; "" */
+    char odd[240];    /* why the sets of taps do not fit together; "" when they do */
+    int64_t n_asked;  /* items that `only` asked for */
 } dsf_walk;
 
 DSF_MUST dsf_status dsf_walk_make(dsf_walk *w, dsf_dump_file *a, dsf_dump_file *b,

@@ -21,7 +21,7 @@ static int64_t rows_of(const dsf_dump_geometry *g, const dsf_dump_meta *m, dsf_t
         return g->draft_rows;
     default:
         return tap.layer >= g->n_layers && dsf_taps[tap.id].scope == DSF_SCOPE_LAYER ? g->draft_rows
-                                                                                    : kept;
+                                                                                     : kept;
     }
 }
 

@@ -6,10 +6,8 @@
 #include "base/mem.h"
 
 static const char *const first_path[] = {
-    [DSF_LABEL_POSITION] = "/positions",
-    [DSF_LABEL_ENTRY_R1] = "/entries_r1",
-    [DSF_LABEL_ENTRY_R2] = "/entries_r2",
-    [DSF_LABEL_LOGIT] = "/logit_positions",
+    [DSF_LABEL_POSITION] = "/positions",           [DSF_LABEL_ENTRY_R1] = "/entries_r1",
+    [DSF_LABEL_ENTRY_R2] = "/entries_r2",          [DSF_LABEL_LOGIT] = "/logit_positions",
     [DSF_LABEL_DRAFT] = "/dspark/draft_positions",
 };
 

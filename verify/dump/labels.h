@@ -1,5 +1,5 @@
-/* Labels of rows: taps with the same labels share one int32 dataset. A tap starts on a list that its
- * first labels fit, and moves to another one as soon as a label disagrees. */
+/* Labels of rows: taps with the same labels share one int32 dataset. A tap starts on a list that
+ * its first labels fit, and moves to another one as soon as a label disagrees. */
 #ifndef DSF_DUMP_LABELS_H
 #define DSF_DUMP_LABELS_H
 
@@ -35,8 +35,8 @@ typedef struct {
 
 /* Appends `n` labels for a tap that has `have` rows on list `at` (-1: none yet) and tells the list
  * it is on now. */
-DSF_MUST dsf_status dsf_labels_append(dsf_labels *set, dsf_label_class class, int *at,
-                                      int64_t have, const int32_t *label, int64_t n);
+DSF_MUST dsf_status dsf_labels_append(dsf_labels *set, dsf_label_class class, int *at, int64_t have,
+                                      const int32_t *label, int64_t n);
 /* A list of exactly the first `have` labels of list *at (used when the file is finished). */
 DSF_MUST dsf_status dsf_labels_trim(dsf_labels *set, int *at, int64_t have);
 void dsf_labels_free(dsf_labels *set);

@@ -31,7 +31,8 @@ static dsf_status judge(const char *name, int status)
 dsf_status dsf_probe(const char *name, void (*read)(void *ud), void *ud)
 {
     pid_t child = fork();
-    if (child < 0) return DSF_FAIL(DSF_EIO, "%s: no process to read it in: %s", name, strerror(errno));
+    if (child < 0)
+        return DSF_FAIL(DSF_EIO, "%s: no process to read it in: %s", name, strerror(errno));
     if (child == 0) {
         quiet();
         read(ud);

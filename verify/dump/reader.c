@@ -12,7 +12,8 @@
 #include "verify/dump/probe.h"
 
 /* READ_BYTES: one answer; EXPANSION: no deflate stream grows more than 1032 times, so a file cannot
- * hold more than this many times its size. SLACK covers what a small file may leave to fill values. */
+ * hold more than this many times its size. SLACK covers what a small file may leave to fill values.
+ */
 enum { ATTRIBUTE_BYTES = 1 << 20, EXPANSION = 1032 };
 static const int64_t read_bytes = INT64_C(8) << 30, slack = INT64_C(1) << 24;
 
@@ -24,10 +25,9 @@ struct dsf_dump_file {
     int64_t bytes; /* of the file */
 };
 
-static const char *const root_names[] = {"schema",   "producer",          "model",
-                                         "notes",    "mode",              "backend",
-                                         "variants", "checkpoint_digest", "plan_digest",
-                                         "config_json"};
+static const char *const root_names[] = {
+    "schema",   "producer",          "model",       "notes",      "mode", "backend",
+    "variants", "checkpoint_digest", "plan_digest", "config_json"};
 
 static const char *text_of(const dsf_dump_file *f, int i)
 {
@@ -118,8 +118,7 @@ static dsf_status open_here(dsf_dump_file **out, const char *name, hid_t fapl, i
     f->info.path = copy;
     f->info.partial = n > 5 && strcmp(name + n - 5, ".part") == 0;
     f->file = H5Fopen(name, H5F_ACC_RDONLY, fapl);
-    if (f->file < 0)
-        DSF_TRY_OUT(dsf_h5_fail(DSF_ECORRUPT, name, "not a readable HDF5 file"));
+    if (f->file < 0) DSF_TRY_OUT(dsf_h5_fail(DSF_ECORRUPT, name, "not a readable HDF5 file"));
     DSF_TRY_OUT(read_contents(f));
     *out = f;
     return DSF_OK;
@@ -166,8 +165,8 @@ static dsf_status open_with(dsf_dump_file **out, const char *name, hid_t fapl, i
     return open_here(out, name, fapl, bytes);
 }
 
-/* No locks: golden folders are read-only, and a .part may still be written. No filters from outside:
- * a file must not load code. */
+/* No locks: golden folders are read-only, and a .part may still be written. No filters from
+ * outside: a file must not load code. */
 static hid_t access_list(void)
 {
     dsf_h5_quiet();
@@ -239,9 +238,9 @@ static int by_path(const void *key, const void *entry)
 const dsf_dump_entry *dsf_dump_find(const dsf_dump_file *f, const char *path)
 {
     if (*path == '/') path++;
-    return f->list.n ? bsearch(path, f->list.entry, (size_t)f->list.n, sizeof *f->list.entry,
-                               by_path)
-                     : NULL;
+    return f->list.n
+               ? bsearch(path, f->list.entry, (size_t)f->list.n, sizeof *f->list.entry, by_path)
+               : NULL;
 }
 
 /* n elements of `size` bytes: at most what the file can hold, and what one answer may take. */

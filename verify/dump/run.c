@@ -129,7 +129,7 @@ static dsf_status open_engine(run *w)
     dsf_plan_variants(w->engine->plan, &variants);
     dsf_plan_print(w->engine->plan, &plan);
     dsf_digest_bytes(plan.data, plan.len, plan_digest);
-    dsf_status st = dsf_ckpt_digest(w->engine->ckpt, checkpoint);
+    dsf_status st = dsf_ckpt_digest(w->engine->load.ckpt, checkpoint);
     if (st == DSF_OK) st = open_dump(w, variants.data, checkpoint, plan_digest);
     dsf_buf_free(&variants);
     dsf_buf_free(&plan);
@@ -142,7 +142,7 @@ static bool stopped(const run *w) { return w->d->stop && w->d->stop(); }
 static dsf_status show_embed(run *w)
 {
     const dsf_tap tap = {DSF_TAP_EMBED, -1};
-    int64_t dim = w->engine->config.dim;
+    int64_t dim = w->engine->load.config.dim;
     int32_t *label = NULL, *slot = NULL;
     dsf_status st = DSF_OK;
     if (!dsf_dump_filter_wants(&w->d->filter, tap, w->n_layers)) return DSF_OK;
@@ -186,7 +186,7 @@ static dsf_status draft(run *w)
     int32_t anchor, ids[64];
     float confidence[64];
     int n;
-    if (!w->d->draft || !w->engine->draft_plan || w->engine->config.dspark_block_size > 64)
+    if (!w->d->draft || !w->engine->draft_plan || w->engine->load.config.dspark_block_size > 64)
         return DSF_OK;
     DSF_TRY(best_token(w, &anchor));
     return dsf_session_draft(w->session, anchor, ids, confidence, &n, &w->sink);

@@ -89,9 +89,9 @@ static hid_t make(const target *t)
     }
     dim[0] = 0;
     bool good = dcpl >= 0 && lcpl >= 0 && H5Pset_create_intermediate_group(lcpl, 1) >= 0 &&
-                H5Pset_obj_track_times(dcpl, 0) >= 0 && H5Pset_chunk(dcpl, t->rank, t->chunk) >= 0 &&
-                H5Pset_shuffle(dcpl) >= 0 && H5Pset_deflate(dcpl, DEFLATE) >= 0 &&
-                H5Pset_fletcher32(dcpl) >= 0;
+                H5Pset_obj_track_times(dcpl, 0) >= 0 &&
+                H5Pset_chunk(dcpl, t->rank, t->chunk) >= 0 && H5Pset_shuffle(dcpl) >= 0 &&
+                H5Pset_deflate(dcpl, DEFLATE) >= 0 && H5Pset_fletcher32(dcpl) >= 0;
     if (good) space = H5Screate_simple(t->rank, dim, max);
     if (space >= 0) set = H5Dcreate2(t->file, t->path, t->stored, space, lcpl, dcpl, H5P_DEFAULT);
     if (space >= 0) (void)H5Sclose(space);
@@ -174,8 +174,7 @@ static dsf_status describe(dsf_series *s, hid_t set, const char *name, const dsf
         DSF_TRY(dsf_h5_put_int(set, name, "row_block", DSF_DUMP_STATS_ROWS));
         DSF_TRY(dsf_h5_put_int(set, name, "width", s->plan.width));
     }
-    if (first)
-        DSF_TRY(dsf_h5_put_str(set, name, "source_dtype", dsf_dump_source_name(s->source)));
+    if (first) DSF_TRY(dsf_h5_put_str(set, name, "source_dtype", dsf_dump_source_name(s->source)));
     if (s->list < 0 || s->list == s->list_written) return DSF_OK;
     DSF_TRY(dsf_h5_put_str(set, name, "rows", labels->list[s->list].path));
     s->list_written = s->list;

@@ -25,11 +25,11 @@ typedef struct {
     dsf_tap_source source;
     dsf_widen_plan plan;
     dsf_label_class labels;
-    int ratio;             /* entries: tokens of one; else 0 */
-    int row_rank;          /* dimensions of a row */
-    int64_t dim[3];        /* a row's shape; product = plan.width */
-    int64_t rows, written; /* taken so far; of these in the file */
-    int64_t last;          /* label of the last row */
+    int ratio;              /* entries: tokens of one; else 0 */
+    int row_rank;           /* dimensions of a row */
+    int64_t dim[3];         /* a row's shape; product = plan.width */
+    int64_t rows, written;  /* taken so far; of these in the file */
+    int64_t last;           /* label of the last row */
     int list, list_written; /* label list; the one the file's `rows` attribute names (-1: none) */
     uint8_t *pending;
     size_t pending_cap;

@@ -62,9 +62,10 @@ typedef struct {
                                 below the layer ("attn/q") */
     int n_globs;
     bool by_layer, by_position;
-    int layer_from, layer_to;           /* inclusive */
-    int64_t position_from, position_to; /* inclusive; entries count with the tokens they stand for */
-    int32_t slot;                       /* rows of this sequence slot */
+    int layer_from, layer_to; /* inclusive */
+    int64_t position_from,
+        position_to; /* inclusive; entries count with the tokens they stand for */
+    int32_t slot;    /* rows of this sequence slot */
 } dsf_dump_filter;
 
 bool dsf_dump_filter_wants(const dsf_dump_filter *f, dsf_tap tap, int n_layers);

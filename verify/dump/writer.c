@@ -92,7 +92,8 @@ static dsf_label_class class_of(const dsf_dump *d, dsf_tap tap, bool oneshot, in
     *ratio = 0;
     switch (dsf_taps[tap.id].rows) {
     case DSF_ROWS_ENTRY:
-        *ratio = tap.layer >= 0 && tap.layer < DSF_DUMP_MAX_LAYERS ? d->geometry.ratio[tap.layer] : 0;
+        *ratio =
+            tap.layer >= 0 && tap.layer < DSF_DUMP_MAX_LAYERS ? d->geometry.ratio[tap.layer] : 0;
         return *ratio == 1 ? DSF_LABEL_ENTRY_R1 : DSF_LABEL_ENTRY_R2;
     case DSF_ROWS_DRAFT:
         return DSF_LABEL_DRAFT;
@@ -105,7 +106,8 @@ static dsf_label_class class_of(const dsf_dump *d, dsf_tap tap, bool oneshot, in
     }
 }
 
-/* The row's shape: the schema's where the geometry tells it and the sizes agree, else the tensor's. */
+/* The row's shape: the schema's where the geometry tells it and the sizes agree, else the tensor's.
+ */
 static dsf_status shape_row(const dsf_dump *d, dsf_series *s, const dsf_tensor *t)
 {
     bool pool = s->tap.id == DSF_TAP_ATTN_POOL, topk = s->tap.id == DSF_TAP_ATTN_TOPK;
@@ -121,7 +123,8 @@ static dsf_status shape_row(const dsf_dump *d, dsf_series *s, const dsf_tensor *
         for (int i = 0; i < n; i++) s->dim[i] = t->dim[1 + i];
     }
     s->row_rank = n;
-    s->plan = (dsf_widen_plan){.kind = dsf_dump_kind_of(s->tap.id), .width = width, .trim = entries};
+    s->plan =
+        (dsf_widen_plan){.kind = dsf_dump_kind_of(s->tap.id), .width = width, .trim = entries};
     if (pool) s->plan.block = d->geometry.pool_block;
     if (pool && s->plan.block <= 0)
         return DSF_FAIL(DSF_EINVAL, "%s: the config has no candidate_block_size", s->path);
@@ -159,7 +162,8 @@ static dsf_status find_series(dsf_dump *d, const dsf_tap_value *v, dsf_series **
     bool oneshot = v->tap.id == DSF_TAP_LOGITS && d->oneshot;
     for (int i = 0; i < d->n_series && !*out; i++) {
         dsf_series *s = &d->series[i];
-        if (s->tap.id == v->tap.id && s->tap.layer == v->tap.layer && s->oneshot == oneshot) *out = s;
+        if (s->tap.id == v->tap.id && s->tap.layer == v->tap.layer && s->oneshot == oneshot)
+            *out = s;
     }
     if (!*out) {
         DSF_TRY(add_series(d, v, oneshot));

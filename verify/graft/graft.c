@@ -8,8 +8,7 @@
 #include "ckpt/digest.h"
 #include "exec/exec.h"
 #include "model/engram_hash.h"
-#include "model/model.h"
-#include "text/classes.h"
+#include "serve/load.h"
 #include "verify/dump/writer.h"
 #include "verify/graft/golden.h"
 
@@ -18,12 +17,8 @@ enum { MOST_TAPS = 8192 };
 typedef struct {
     const dsf_graft_options *o;
     dsf_graft_report *r;
-    dsf_config config;
-    dsf_ckpt *ckpt;
-    dsf_weights weights;
-    dsf_model model;
+    dsf_loaded load;
     dsf_pool *pool;
-    int32_t *classes;
     dsf_golden golden;
     dsf_dump *dump;
     dsf_tap_sink out;
@@ -43,7 +38,7 @@ static int64_t tap_index(dsf_tap t) { return (int64_t)(t.layer + 1) * DSF_N_TAPS
 /* Layer by layer: what enters a layer, and what selects; everything inside is computed. */
 static bool layer_input(const graft *g, dsf_tap t)
 {
-    int last = g->config.n_layers - 1;
+    int last = g->load.config.n_layers - 1;
     switch (t.id) {
     case DSF_TAP_EMBED:
         return g->golden.mask != NULL;
@@ -60,7 +55,7 @@ static bool layer_input(const graft *g, dsf_tap t)
         return true;
     case DSF_TAP_OUT:
     case DSF_TAP_FFN_PRE:
-        return t.layer == last || t.layer == last + g->config.n_mtp_layers;
+        return t.layer == last || t.layer == last + g->load.config.n_mtp_layers;
     default:
         return false;
     }
@@ -72,7 +67,7 @@ static bool given(void *ud, dsf_tap t)
 {
     const graft *g = ud;
     /* Some rows alone cannot make all window keys, nor the entries: those are given, or missing. */
-    bool of_all = t.layer < g->config.n_layers &&
+    bool of_all = t.layer < g->load.config.n_layers &&
                   (t.id == DSF_TAP_ATTN_KV_WINDOW || t.id == DSF_TAP_ATTN_LATENT);
     if (of_all && !g->all_rows) return true;
     if (dsf_golden_find(&g->golden, t) == NULL) return false;
@@ -107,12 +102,12 @@ static dsf_status on_value(void *ud, const dsf_tap_value *v)
 static int32_t class_at(const graft *g, int64_t t)
 {
     return t < 0 || (g->golden.mask && g->golden.mask[t]) ? DSF_CLASS_DEAD
-                                                          : g->classes[g->golden.ids[t]];
+                                                          : g->load.classes[g->golden.ids[t]];
 }
 
 static void put_engram_rows(const graft *g, const dsf_exec *e)
 {
-    const dsf_config *c = &g->config;
+    const dsf_config *c = &g->load.config;
     int columns = dsf_config_engram_columns(c);
     for (int k = 0; k < c->n_engram; k++) {
         int64_t *rows = dsf_exec_input(e, DSF_INPUT_ENGRAM, k);
@@ -120,7 +115,7 @@ static void put_engram_rows(const graft *g, const dsf_exec *e)
             int32_t window[DSF_MAX_NGRAM];
             for (int j = 0; j < c->engram_max_ngram_size; j++)
                 window[j] = class_at(g, g->label[i] - j);
-            dsf_engram_rows(c, k, window, g->classes[c->engram_pad_id], rows + i * columns);
+            dsf_engram_rows(c, k, window, g->load.classes[c->engram_pad_id], rows + i * columns);
         }
     }
 }
@@ -156,13 +151,13 @@ static void put_inputs(const graft *g, const dsf_exec *e)
         put(e, DSF_INPUT_PAIR_INDEX, j, j);
         put(e, DSF_INPUT_PAIR_END, j, g->golden.n / 2);
     }
-    if (g->classes) put_engram_rows(g, e);
+    if (g->load.classes) put_engram_rows(g, e);
 }
 
 static void put_draft_inputs(const graft *g, const dsf_exec *e, int64_t anchor)
 {
     for (int64_t i = 0; i < g->n; i++) {
-        put(e, DSF_INPUT_IDS, i, i == 0 ? anchor : g->config.dspark_noise_token_id);
+        put(e, DSF_INPUT_IDS, i, i == 0 ? anchor : g->load.config.dspark_noise_token_id);
         put(e, DSF_INPUT_POS, i, g->golden.n + i);
         put(e, DSF_INPUT_ROW, i, i);
         put(e, DSF_INPUT_START, i, g->golden.n);
@@ -183,18 +178,20 @@ static void set_ranges(const graft *g, dsf_row_range *range, int n_sets)
 static dsf_status make_plan(graft *g, dsf_plan **out)
 {
     /* The draft pass reads rings, not a chunk: the same cache layout in both. */
-    int64_t rows =
-        g->golden.n > g->config.dspark_block_size ? g->golden.n : g->config.dspark_block_size;
+    int64_t rows = g->golden.n > g->load.config.dspark_block_size
+                       ? g->golden.n
+                       : g->load.config.dspark_block_size;
     const dsf_plan_size size = {.rows = rows,
                                 .heads = rows,
                                 .slots = 1,
-                                .context = rows + g->config.dspark_block_size,
+                                .context = rows + g->load.config.dspark_block_size,
                                 .rewind = 0};
     dsf_tap_sink sink = {.wants = wants, .ud = g};
-    DSF_TRY(dsf_plan_open(out, &size, g->config.n_layers));
+    DSF_TRY(dsf_plan_open(out, &size, g->load.config.n_layers));
     (*out)->given = given;
     (*out)->given_ud = g;
-    DSF_TRY(g->draft ? dsf_model_build_draft(*out, &g->model) : dsf_model_build(*out, &g->model));
+    DSF_TRY(g->draft ? dsf_model_build_draft(*out, &g->load.model)
+                     : dsf_model_build(*out, &g->load.model));
     DSF_TRY(dsf_plan_prune(*out, &sink, missing, g));
     DSF_TRY(dsf_plan_choose(*out, dsf_machine(), g->o->variants));
     return dsf_plan_place(*out);
@@ -220,10 +217,10 @@ static dsf_status give_all(graft *g, dsf_exec *e, void **held, int *n_held)
 
 static dsf_status load_rings(graft *g, const dsf_exec *e)
 {
-    for (int s = 0; s < g->config.n_mtp_layers; s++) {
+    for (int s = 0; s < g->load.config.n_mtp_layers; s++) {
         char name[32];
         dsf_tensor ring;
-        (void)snprintf(name, sizeof name, "ring%d", g->config.n_layers + s);
+        (void)snprintf(name, sizeof name, "ring%d", g->load.config.n_layers + s);
         if (dsf_exec_cache(e, name, &ring))
             DSF_TRY(dsf_golden_ring(&g->golden, s, ring.data, ring.dim[1]));
     }
@@ -276,7 +273,7 @@ out:
 
 static bool layers_have_inputs(graft *g)
 {
-    for (int l = 0; l < g->config.n_layers; l++) {
+    for (int l = 0; l < g->load.config.n_layers; l++) {
         if (l == 0 && !dsf_golden_find(&g->golden, (dsf_tap){DSF_TAP_IN, 0}))
             continue; /* 4 x embed, exact */
         if (!dsf_golden_gives(&g->golden, (dsf_tap){DSF_TAP_IN, l}, g->label, g->n)) return false;
@@ -304,8 +301,9 @@ static dsf_status subset_passes(graft *g)
     for (int64_t i = 0; i < dsf_dump_count(g->golden.file); i++) {
         const dsf_dump_entry *e = dsf_dump_at(g->golden.file, i);
         dsf_tap t;
-        bool known = !e->readable || e->stats || !dsf_tap_parse(&t, e->path, g->config.n_layers) ||
-                     dsf_taps[t.id].rows != DSF_ROWS_TOKEN || t.layer >= g->config.n_layers;
+        bool known = !e->readable || e->stats ||
+                     !dsf_tap_parse(&t, e->path, g->load.config.n_layers) ||
+                     dsf_taps[t.id].rows != DSF_ROWS_TOKEN || t.layer >= g->load.config.n_layers;
         for (int k = 0; k < n_seen; k++) known |= strcmp(seen[k], e->rows) == 0;
         if (known || n_seen == 16) continue;
         (void)snprintf(seen[n_seen++], sizeof seen[0], "%s", e->rows);
@@ -350,8 +348,8 @@ static dsf_status draft_pass(graft *g)
 {
     int32_t label[256];
     int64_t anchor;
-    int b = g->config.dspark_block_size, first = g->config.n_layers;
-    if (g->config.n_mtp_layers == 0 || b > 256) return DSF_OK;
+    int b = g->load.config.dspark_block_size, first = g->load.config.n_layers;
+    if (g->load.config.n_mtp_layers == 0 || b > 256) return DSF_OK;
     for (int i = 0; i < b; i++) label[i] = (int32_t)(g->golden.n + i);
     g->label = label;
     g->n = b;
@@ -367,7 +365,8 @@ static void list_absent(graft *g)
     for (int64_t i = 0; i < dsf_dump_count(g->golden.file); i++) {
         const dsf_dump_entry *e = dsf_dump_at(g->golden.file, i);
         dsf_tap t;
-        if (e->stats || !dsf_tap_parse(&t, e->path, g->config.n_layers) || g->done[tap_index(t)])
+        if (e->stats || !dsf_tap_parse(&t, e->path, g->load.config.n_layers) ||
+            g->done[tap_index(t)])
             continue;
         bool input = t.id == DSF_TAP_IN || t.id == DSF_TAP_PREMIX || t.id == DSF_TAP_EMBED;
         if (input && given(g, t)) continue; /* given, not computed */
@@ -383,7 +382,7 @@ static dsf_status open_dump(graft *g)
     DSF_TRY(dsf_file_open(&g->config_file, path));
     DSF_TRY(dsf_mem_new(&g->config_text, g->config_file.size + 1, 1));
     memcpy(g->config_text, g->config_file.data, g->config_file.size);
-    DSF_TRY(dsf_ckpt_digest(g->ckpt, digest));
+    DSF_TRY(dsf_ckpt_digest(g->load.ckpt, digest));
     uint8_t *mask = NULL;
     if (g->golden.mask) {
         DSF_TRY(dsf_mem_new(&mask, (size_t)g->golden.n, 1));
@@ -407,38 +406,13 @@ static dsf_status open_dump(graft *g)
     return DSF_OK;
 }
 
-static dsf_status load_classes(graft *g)
-{
-    dsf_bpe *bpe = NULL;
-    int n;
-    if (g->config.n_engram == 0) return DSF_OK;
-    DSF_TRY(dsf_bpe_open(&bpe, g->o->model));
-    dsf_status st =
-        dsf_bpe_n_vocab(bpe) == g->config.vocab_size
-            ? DSF_OK
-            : DSF_FAIL(DSF_ECORRUPT,
-                       "%s: tokenizer.json has %d ids, config.json says vocab_size %lld",
-                       g->o->model, (int)dsf_bpe_n_vocab(bpe), (long long)g->config.vocab_size);
-    if (st == DSF_OK)
-        st = dsf_mem_new(&g->classes, (size_t)g->config.vocab_size, sizeof *g->classes);
-    if (st == DSF_OK) st = dsf_classes_build(bpe, g->classes, &n);
-    dsf_bpe_close(bpe);
-    return st;
-}
-
 static dsf_status open_model(graft *g)
 {
-    char path[4096];
-    DSF_TRY(dsf_file_join(path, g->o->model, "config.json"));
-    DSF_TRY(dsf_config_load(&g->config, path, NULL));
-    DSF_TRY(dsf_ckpt_open(&g->ckpt, g->o->model));
-    DSF_TRY(dsf_weights_open(&g->weights, &g->config, g->ckpt));
-    DSF_TRY(dsf_model_open(&g->model, &g->config, &g->weights));
-    g->model.unfused = true;
-    DSF_TRY(load_classes(g));
+    DSF_TRY(dsf_load_open(&g->load, g->o->model, NULL));
+    g->load.model.unfused = true;
     DSF_TRY(dsf_pool_open(&g->pool, g->o->threads ? g->o->threads : dsf_pool_processors()));
     DSF_TRY(dsf_mem_new(&g->done, MOST_TAPS, 1));
-    return dsf_golden_open(&g->golden, &g->config, g->o->golden);
+    return dsf_golden_open(&g->golden, &g->load.config, g->o->golden);
 }
 
 static dsf_status run_all(graft *g)
@@ -475,11 +449,8 @@ dsf_status dsf_graft_run(const dsf_graft_options *o, dsf_graft_report *r)
     dsf_file_close(&g.config_file);
     dsf_mem_free(g.config_text);
     dsf_mem_free(g.done);
-    dsf_mem_free(g.classes);
     dsf_pool_close(g.pool);
-    dsf_model_close(&g.model);
-    dsf_weights_close(&g.weights);
-    dsf_ckpt_close(g.ckpt);
+    dsf_load_close(&g.load);
     return st;
 }
 

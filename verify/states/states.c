@@ -55,7 +55,7 @@ static void add_rows(state *s, const dsf_tensor *t, int slot, int64_t from, int6
 
 static void take_layer(const run *w, const dsf_session *q, int layer, state *s)
 {
-    const dsf_config *c = &q->engine->config;
+    const dsf_config *c = &q->engine->load.config;
     char name[32];
     dsf_tensor t;
     (void)snprintf(name, sizeof name, "ring%d", layer);
@@ -74,7 +74,7 @@ static void take_layer(const run *w, const dsf_session *q, int layer, state *s)
 
 static dsf_status take_state(const run *w, const dsf_session *q, state *s)
 {
-    const dsf_config *c = &q->engine->config;
+    const dsf_config *c = &q->engine->load.config;
     const float *row;
     s->bytes = 0;
     for (int l = 0; l < c->n_layers + c->n_mtp_layers; l++) take_layer(w, q, l, s);
@@ -196,7 +196,7 @@ static void note_difference(run *w, dsf_road road, int64_t n)
 /* Rows that a fresh cone prefill of n tokens computes at each layer (product.md 4). */
 static void check_cone_rows(run *w, int64_t n, const int64_t *before)
 {
-    const dsf_config *c = &w->cone->config;
+    const dsf_config *c = &w->cone->load.config;
     for (int l = 0; l < c->n_layers; l++) {
         int64_t want = l < dsf_config_split(c) ? n : dsf_batch_cone_rows(c, l);
         if (want > n) want = n;

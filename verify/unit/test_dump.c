@@ -418,7 +418,8 @@ Test(dump, a_killed_run_leaves_its_finished_taps)
         if (child == 0) write_until_killed(path, fd[1]);
         (void)close(fd[1]);
         char last = -1;
-        while (last < wanted && read(fd[0], &last, 1) == 1) {}
+        while (last < wanted && read(fd[0], &last, 1) == 1) {
+        }
         (void)kill(child, SIGKILL);
         (void)waitpid(child, NULL, 0);
         char more;

@@ -163,16 +163,16 @@ static dsf_status run_carried(dsf_diff_report *r)
         dsf_tap_sink sink = dsf_dump_sink(d);
         for (int layer = 0; layer < 2; layer++) {
             for (int i = 0; i < 384; i++)
-                x[i] = 1.0f + (float)(side && (layer || i == 0) ? carried_error * (i % 2 ? 1 : -1) : 0);
+                x[i] = 1.0f +
+                       (float)(side && (layer || i == 0) ? carried_error * (i % 2 ? 1 : -1) : 0);
             dsf_tensor t = {.data = x, .dtype = DSF_F32, .rank = 2, .dim = {3, 128}};
             dsf_tap_value v = {.tap = {DSF_TAP_OUT, layer}, .value = &t, .n = 3, .label = label};
             GOOD(sink.on_value(sink.ud, &v));
         }
         GOOD(dsf_dump_finish(d));
     }
-    const dsf_diff_options o = {.reference = path[0],
-                                .ours = path[1],
-                                .floor = project("\"model\": \"mini\"")};
+    const dsf_diff_options o = {
+        .reference = path[0], .ours = path[1], .floor = project("\"model\": \"mini\"")};
     return dsf_diff_run(&o, r);
 }
 

@@ -1,0 +1,105 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model.h"
+
+static dsf_part *part_of(dsf_division *d, const dsf_step *s)
+{
+    for (int i = 0; i < d->n; i++)
+        if (strcmp(d->part[i].op, s->op->name) == 0 &&
+            strcmp(d->part[i].variant, s->variant->name) == 0)
+            return &d->part[i];
+    if (d->n == DSF_DIVISION_ROWS) return &d->part[d->n - 1];
+    d->part[d->n] = (dsf_part){.op = s->op->name, .variant = s->variant->name};
+    return &d->part[d->n++];
+}
+
+void dsf_division_reset(dsf_engine *e)
+{
+    memset(e->exec.step_ns, 0, (size_t)e->plan->n_steps * sizeof *e->exec.step_ns);
+}
+
+void dsf_division_add(dsf_division *d, dsf_engine *e, double wall_ns)
+{
+    for (int i = 0; i < e->plan->n_steps; i++) {
+        const dsf_step *s = &e->plan->step[i];
+        if (e->exec.step_ns[i] == 0) continue; /* no rows in this pass */
+        dsf_part *p = part_of(d, s);
+        dsf_cost c = {0, 0};
+        if (s->op->cost) c = s->op->cost(e->plan->args + s->args);
+        p->ns += (double)e->exec.step_ns[i];
+        p->bytes += c.bytes;
+        p->flops += c.flops;
+        p->steps++;
+        d->bytes += c.bytes;
+        d->flops += c.flops;
+    }
+    d->passes++;
+    d->wall_ns += wall_ns;
+    dsf_division_reset(e);
+}
+
+static double sum_ns(const dsf_division *d)
+{
+    double sum = 0;
+    for (int i = 0; i < d->n; i++) sum += d->part[i].ns;
+    return sum;
+}
+
+double dsf_division_outside(const dsf_division *d)
+{
+    return d->wall_ns > 0 ? 100 * (d->wall_ns - sum_ns(d)) / d->wall_ns : 0;
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    const dsf_part *x = a, *y = b;
+    return (x->ns < y->ns) - (x->ns > y->ns);
+}
+
+static double percent_of_limit(const dsf_part *p, const dsf_limits *l)
+{
+    double read = dsf_samples_median(&l->read);
+    double peak = fmax(dsf_samples_median(&l->bf16), dsf_samples_median(&l->f32));
+    double least = fmax(read > 0 ? p->bytes / read : 0, peak > 0 ? p->flops / peak : 0);
+    return p->ns > 0 ? 1e11 * least / p->ns : 0;
+}
+
+void dsf_division_json(const dsf_division *d, const dsf_limits *l, double tokens, dsf_buf *json)
+{
+    dsf_division sorted = *d;
+    qsort(sorted.part, (size_t)sorted.n, sizeof *sorted.part, longest_first);
+    dsf_json_begin(json, "step", '[');
+    for (int i = 0; i < sorted.n; i++) {
+        const dsf_part *p = &sorted.part[i];
+        dsf_json_begin(json, NULL, '{');
+        dsf_json_add_cstr(json, "op", p->op);
+        dsf_json_add_cstr(json, "variant", p->variant);
+        dsf_json_add_num(json, "runs", p->steps / (double)d->passes);
+        dsf_json_add_num(json, "ns_per_token", p->ns / tokens);
+        dsf_json_add_num(json, "percent_of_step", 100 * p->ns / d->wall_ns);
+        dsf_json_add_num(json, "bytes_per_token", p->bytes / tokens);
+        dsf_json_add_num(json, "flops_per_token", p->flops / tokens);
+        dsf_json_add_num(json, "percent_of_limit", percent_of_limit(p, l));
+        dsf_json_end(json, '}');
+    }
+    dsf_json_end(json, ']');
+    dsf_json_add_num(json, "outside_steps_percent", dsf_division_outside(d));
+}
+
+void dsf_division_text(const dsf_division *d, const dsf_limits *l, double tokens, dsf_buf *text)
+{
+    dsf_division sorted = *d;
+    qsort(sorted.part, (size_t)sorted.n, sizeof *sorted.part, longest_first);
+    dsf_buf_fmt(text, "\n  %-18s %-7s %6s %12s %7s %9s", "operation", "variant", "runs", "us/token",
+                "share", "of limit");
+    for (int i = 0; i < sorted.n; i++) {
+        const dsf_part *p = &sorted.part[i];
+        dsf_buf_fmt(text, "\n  %-18s %-7s %6.1f %12.2f %6.1f%% %8.1f%%", p->op, p->variant,
+                    p->steps / (double)d->passes, p->ns / tokens * 1e-3, 100 * p->ns / d->wall_ns,
+                    percent_of_limit(p, l));
+    }
+    dsf_buf_fmt(text, "\n  %-26s %6s %12.2f %6.1f%%", "outside the steps", "",
+                (d->wall_ns - sum_ns(d)) / tokens * 1e-3, dsf_division_outside(d));
+}

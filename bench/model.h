@@ -1,0 +1,62 @@
+/* What decode, prefill and memory share: runs of an engine, the division of a pass into its
+ * operations, and the check of its output. */
+#ifndef DSF_BENCH_MODEL_H
+#define DSF_BENCH_MODEL_H
+
+#include "bench.h"
+#include "serve/engine.h"
+
+/* --- division.c: where the time of passes goes --- */
+
+enum { DSF_DIVISION_ROWS = 96 };
+
+typedef struct {
+    const char *op, *variant;
+    int steps; /* of the plan that ran */
+    double ns, bytes, flops;
+} dsf_part;
+
+typedef struct {
+    dsf_part part[DSF_DIVISION_ROWS];
+    int n, passes;
+    double wall_ns, bytes, flops; /* of all passes */
+} dsf_division;
+
+/* Takes the times and costs of the pass that e has just run, and resets its timers. */
+void dsf_division_add(dsf_division *d, dsf_engine *e, double wall_ns);
+void dsf_division_reset(dsf_engine *e);
+/* Share of the wall time that no step has, in percent. */
+double dsf_division_outside(const dsf_division *d);
+/* Largest first, for one token of `tokens`; ceilings give each part's share of its own limit. */
+void dsf_division_json(const dsf_division *d, const dsf_limits *l, double tokens, dsf_buf *json);
+void dsf_division_text(const dsf_division *d, const dsf_limits *l, double tokens, dsf_buf *text);
+
+/* --- parity.c: the same output as a run that nobody timed, and as the reference --- */
+
+typedef struct {
+    int n, agree; /* rows compared; rows with the same best id */
+    double kl, worst; /* sum of KL(ref || got); largest difference of a logit over the row's rms */
+} dsf_parity;
+
+void dsf_parity_row(dsf_parity *p, const float *ref, const float *got, int64_t n);
+/* The gate of verification: mean KL at most 2e-2, best ids equal in 80 % of the rows. */
+bool dsf_parity_good(const dsf_parity *p);
+void dsf_parity_json(const dsf_parity *p, dsf_buf *json);
+/* FNV-1a over n bytes, continuing from h (0: start). */
+uint64_t dsf_parity_hash(uint64_t h, const void *data, size_t n);
+
+/* --- runs.c --- */
+
+/* A prompt without repetition: ids from `seed`, none of them special. [n], dsf_mem_free. */
+DSF_MUST dsf_status dsf_bench_prompt(int32_t **ids, int64_t n, int64_t vocab, uint64_t seed);
+/* Feeds and runs ids until none is queued; d may be NULL. Adds the wall time to *ns. */
+DSF_MUST dsf_status dsf_bench_feed(dsf_session *s, const int32_t *ids, int64_t n, dsf_division *d,
+                                   double *ns);
+/* The best id of the session's last row. */
+DSF_MUST dsf_status dsf_bench_best(const dsf_session *s, int32_t *id);
+/* Name, sizes, context, chunk, prefill mode and variants of an engine. */
+void dsf_bench_describe(const dsf_engine *e, dsf_buf *json);
+/* Emits a line in place of a figure whose output is wrong. */
+DSF_MUST dsf_status dsf_bench_refuse(dsf_bench *b, const char *what, const char *why, dsf_buf *json);
+
+#endif

@@ -1,0 +1,74 @@
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "model.h"
+#include "ops/fill.h"
+
+dsf_status dsf_bench_prompt(int32_t **ids, int64_t n, int64_t vocab, uint64_t seed)
+{
+    DSF_TRY(dsf_mem_new(ids, (size_t)n, sizeof **ids));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t plain = vocab > 64 ? vocab - 32 : vocab; /* special ids are few and lie at the ends */
+        (*ids)[i] = (int32_t)(plain > 8 ? 4 + dsf_fill_below(&seed, plain - 4)
+                                        : dsf_fill_below(&seed, plain));
+    }
+    return DSF_OK;
+}
+
+dsf_status dsf_bench_feed(dsf_session *s, const int32_t *ids, int64_t n, dsf_division *d,
+                          double *ns)
+{
+    dsf_engine *e = s->engine;
+    DSF_TRY(dsf_session_feed(s, ids, (size_t)n));
+    while (dsf_session_queued(s) > 0) {
+        if (d) dsf_division_reset(e);
+        int64_t t0 = dsf_clock_ns();
+        DSF_TRY(dsf_engine_step(e, &s, 1, NULL));
+        double wall = (double)(dsf_clock_ns() - t0);
+        if (d) dsf_division_add(d, e, wall);
+        if (ns) *ns += wall;
+    }
+    return DSF_OK;
+}
+
+dsf_status dsf_bench_best(const dsf_session *s, int32_t *id)
+{
+    static const dsf_sampling greedy = {.temperature = 0, .top_p = 1};
+    const float *row = NULL;
+    DSF_TRY(dsf_session_logits(s, &row));
+    return dsf_sample(row, dsf_engine_vocab(s->engine), &greedy, dsf_session_position(s), NULL, id,
+                      NULL);
+}
+
+void dsf_bench_describe(const dsf_engine *e, dsf_buf *json)
+{
+    static const char *const mode[] = {"cone", "exact", "replay"};
+    const dsf_config *c = &e->config;
+    const char *name = strrchr(e->opt.model, '/');
+    dsf_buf variants = {.max = 0};
+    dsf_plan_variants(e->plan, &variants);
+    dsf_json_add_cstr(json, "model", name && name[1] ? name + 1 : e->opt.model);
+    dsf_json_begin(json, "sizes", '{');
+    dsf_json_add_int(json, "layers", c->n_layers);
+    dsf_json_add_int(json, "dim", c->dim);
+    dsf_json_add_int(json, "experts", c->n_routed_experts);
+    dsf_json_add_int(json, "experts_per_token", c->n_activated_experts);
+    dsf_json_add_int(json, "vocab", c->vocab_size);
+    dsf_json_add_int(json, "weight_bytes", e->weights.mapped_bytes);
+    dsf_json_end(json, '}');
+    dsf_json_add_int(json, "context_limit", e->opt.context);
+    dsf_json_add_int(json, "chunk", e->opt.chunk);
+    dsf_json_add_cstr(json, "prefill", mode[e->opt.prefill]);
+    dsf_json_add_cstr(json, "variants", variants.data ? variants.data : "");
+    dsf_buf_free(&variants);
+}
+
+dsf_status dsf_bench_refuse(dsf_bench *b, const char *what, const char *why, dsf_buf *json)
+{
+    dsf_buf text = {.max = 0};
+    dsf_json_add_cstr(json, "refused", why);
+    dsf_buf_fmt(&text, "%s REFUSED, no figure: %s", what, why);
+    b->refused++;
+    return dsf_bench_emit(b, json, &text);
+}

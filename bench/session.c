@@ -1,0 +1,154 @@
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+/* The value after "key : " of the first such line of a file under /proc; false when there is none. */
+static bool proc_line(const char *path, const char *key, char *out, size_t n)
+{
+    char line[512];
+    bool found = false;
+    FILE *f = fopen(path, "r");
+    if (!f) return false;
+    while (!found && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (!colon || strncmp(line, key, strlen(key)) != 0) continue;
+        colon[strcspn(colon, "\n")] = 0;
+        (void)snprintf(out, n, "%s", colon + 1 + strspn(colon + 1, " \t"));
+        found = true;
+    }
+    (void)fclose(f);
+    return found;
+}
+
+/* Only where the current folder belongs to this project's own history. */
+static void find_commit(char *out, size_t n)
+{
+    (void)snprintf(out, n, "unknown");
+    FILE *f = popen("git ls-files --error-unmatch :/engine/include/dsf.h >/dev/null 2>&1 && "
+                    "git describe --always --dirty 2>/dev/null",
+                    "r");
+    if (!f) return;
+    char line[64];
+    if (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        (void)snprintf(out, n, "%s", line);
+    }
+    (void)pclose(f);
+}
+
+static double load_now(void)
+{
+    double load = 0;
+    FILE *f = fopen("/proc/loadavg", "r");
+    if (!f) return 0;
+    if (fscanf(f, "%lf", &load) != 1) load = 0; // NOLINT
+    (void)fclose(f);
+    return load;
+}
+
+dsf_status dsf_bench_open(dsf_bench *b, int threads, size_t buffer)
+{
+    dsf_host *h = &b->host;
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    *h = (dsf_host){.processors = dsf_pool_processors(), .last_cache = cache > 0 ? cache : 0};
+    h->threads = threads > 0 ? threads : h->processors;
+    if (!proc_line("/proc/cpuinfo", "model name", h->machine, sizeof h->machine))
+        (void)snprintf(h->machine, sizeof h->machine, "unknown");
+    find_commit(h->commit, sizeof h->commit);
+    if (buffer && (int64_t)buffer < 4 * h->last_cache) buffer = (size_t)(4 * h->last_cache);
+    DSF_TRY(dsf_pool_open(&b->pool, h->threads));
+    return buffer ? dsf_ceiling_open(&b->ceiling, b->pool, buffer) : DSF_OK;
+}
+
+void dsf_bench_close(dsf_bench *b)
+{
+    dsf_ceiling_close(&b->ceiling);
+    dsf_pool_close(b->pool);
+    b->pool = NULL;
+}
+
+void dsf_bench_begin(const dsf_bench *b, dsf_buf *json, const char *kind)
+{
+    dsf_json_begin(json, NULL, '{');
+    dsf_json_add_cstr(json, "bench", kind);
+    dsf_json_add_cstr(json, "commit", b->host.commit);
+    dsf_json_add_cstr(json, "machine", b->host.machine);
+    dsf_json_add_int(json, "processors", b->host.processors);
+    dsf_json_add_int(json, "threads", b->host.threads);
+    dsf_json_add_num(json, "load", load_now());
+    if (b->conditions) dsf_json_add_cstr(json, "conditions", b->conditions);
+}
+
+void dsf_bench_sample(dsf_buf *json, const char *key, const dsf_samples *s, double scale)
+{
+    dsf_json_begin(json, key, '{');
+    dsf_json_add_num(json, "median", dsf_samples_median(s) * scale);
+    dsf_json_add_num(json, "spread", dsf_samples_spread(s));
+    dsf_json_add_int(json, "n", s->n);
+    dsf_json_end(json, '}');
+}
+
+dsf_status dsf_bench_emit(dsf_bench *b, dsf_buf *json, dsf_buf *text)
+{
+    dsf_json_end(json, '}');
+    dsf_status st = dsf_buf_status(json);
+    if (st == DSF_OK) st = dsf_buf_status(text);
+    if (st == DSF_OK) b->out.line(b->out.ud, json->data, text->data ? text->data : "");
+    dsf_buf_free(json);
+    dsf_buf_free(text);
+    return st;
+}
+
+void dsf_bench_heading(dsf_bench *b, const char *text) { b->out.line(b->out.ud, NULL, text); }
+
+enum { READ_SLICE = 128 << 20 }; /* about as long as one group of timed calls */
+
+double dsf_limits_take(dsf_bench *b, dsf_limits *l, double bytes, double flops)
+{
+    double read = dsf_ceiling_read(&b->ceiling, READ_SLICE);
+    double bf16 = dsf_ceiling_bf16(&b->ceiling), f32 = dsf_ceiling_f32(&b->ceiling);
+    double peak = fmax(bf16, f32);
+    dsf_samples_add(&l->read, read);
+    dsf_samples_add(&l->bf16, bf16);
+    dsf_samples_add(&l->f32, f32);
+    return 1e9 * fmax(bytes / read, peak > 0 ? flops / peak : 0);
+}
+
+void dsf_limits_json(dsf_buf *json, const dsf_limits *l)
+{
+    dsf_json_begin(json, "ceiling", '{');
+    dsf_bench_sample(json, "read_gb_s", &l->read, 1e-9);
+    dsf_bench_sample(json, "bf16_gflop_s", &l->bf16, 1e-9);
+    dsf_bench_sample(json, "f32_gflop_s", &l->f32, 1e-9);
+    dsf_json_end(json, '}');
+}
+
+dsf_status dsf_bench_ceiling(dsf_bench *b)
+{
+    dsf_limits l = {.read = {.n = 0}};
+    for (int i = 0; i < b->repeat; i++) {
+        b->out.progress(b->out.ud, "ceiling", i, b->repeat);
+        (void)dsf_limits_take(b, &l, 0, 0);
+    }
+    b->out.progress(b->out.ud, "ceiling", b->repeat, b->repeat);
+    dsf_bench_heading(b, "ceiling                median  spread");
+    const struct {
+        const char *name, *unit;
+        const dsf_samples *s;
+    } row[] = {{"memory read", "GB/s", &l.read},
+               {"bf16 dot", "GFLOP/s", &l.bf16},
+               {"f32 fma", "GFLOP/s", &l.f32}};
+    dsf_buf json = {.max = 0}, text = {.max = 0};
+    for (int i = 0; i < 3; i++)
+        dsf_buf_fmt(&text, "%-16s %12.2f %6.1f%% %s%s", row[i].name,
+                    dsf_samples_median(row[i].s) * 1e-9, 100 * dsf_samples_spread(row[i].s),
+                    row[i].unit, i < 2 ? "\n" : "");
+    dsf_bench_begin(b, &json, "ceiling");
+    dsf_json_add_int(&json, "buffer_bytes", (int64_t)b->ceiling.bytes);
+    dsf_json_add_int(&json, "last_cache_bytes", b->host.last_cache);
+    dsf_limits_json(&json, &l);
+    return dsf_bench_emit(b, &json, &text);
+}

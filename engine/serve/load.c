@@ -1,0 +1,51 @@
+#include "serve/load.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "text/classes.h"
+
+/* The Engram hash needs the class of every token id: built from the tokenizer, which is not kept.
+ */
+static dsf_status load_classes(dsf_loaded *l, const char *folder)
+{
+    const dsf_config *c = &l->config;
+    dsf_bpe *bpe = NULL;
+    dsf_status st = DSF_OK;
+    if (c->n_engram == 0) return DSF_OK;
+    DSF_TRY_OUT(dsf_bpe_open(&bpe, folder));
+    if (dsf_bpe_n_vocab(bpe) != c->vocab_size)
+        DSF_TRY_OUT(DSF_FAIL(DSF_ECORRUPT,
+                             "%s: tokenizer.json has %d ids, config.json says vocab_size %lld",
+                             folder, (int)dsf_bpe_n_vocab(bpe), (long long)c->vocab_size));
+    DSF_TRY_OUT(dsf_mem_new(&l->classes, (size_t)c->vocab_size, sizeof *l->classes));
+    int n = 0;
+    DSF_TRY_OUT(dsf_classes_build(bpe, l->classes, &n));
+    if (n != c->engram_compressed_vocab_size)
+        DSF_TRY_OUT(DSF_FAIL(DSF_ECORRUPT,
+                             "%s: tokenizer.json gives %d Engram classes, config.json says %d",
+                             folder, n, c->engram_compressed_vocab_size));
+out:
+    dsf_bpe_close(bpe);
+    return st;
+}
+
+dsf_status dsf_load_open(dsf_loaded *l, const char *folder, const dsf_config_accept *accept)
+{
+    char path[4096];
+    DSF_TRY(dsf_file_join(path, folder, "config.json"));
+    DSF_TRY(dsf_config_load(&l->config, path, accept));
+    DSF_TRY(dsf_ckpt_open(&l->ckpt, folder));
+    DSF_TRY(dsf_weights_open(&l->weights, &l->config, l->ckpt));
+    DSF_TRY(load_classes(l, folder));
+    return dsf_model_open(&l->model, &l->config, &l->weights);
+}
+
+void dsf_load_close(dsf_loaded *l)
+{
+    dsf_model_close(&l->model);
+    dsf_weights_close(&l->weights);
+    dsf_ckpt_close(l->ckpt);
+    dsf_mem_free(l->classes);
+    l->ckpt = NULL;
+    l->classes = NULL;
+}

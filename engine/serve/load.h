@@ -1,0 +1,22 @@
+/* A model folder, checked and opened: config, checkpoint, weights, rope tables, Engram classes.
+ * What an engine runs on, and what verification builds its own plans from. */
+#ifndef DSF_SERVE_LOAD_H
+#define DSF_SERVE_LOAD_H
+
+#include "model/model.h"
+
+/* Zero-initialise. The parts point to each other: it must not move once opened. */
+typedef struct {
+    dsf_config config;
+    dsf_ckpt *ckpt;
+    dsf_weights weights;
+    dsf_model model;
+    int32_t *classes; /* token id -> Engram class; NULL without Engram */
+} dsf_loaded;
+
+/* EIO, ECORRUPT with the file and what is wrong. Close in either case. */
+DSF_MUST dsf_status dsf_load_open(dsf_loaded *l, const char *folder,
+                                  const dsf_config_accept *accept);
+void dsf_load_close(dsf_loaded *l);
+
+#endif
