@@ -97,9 +97,10 @@ void dsf_limits_json(dsf_buf *json, const dsf_limits *l);
 DSF_MUST dsf_status dsf_bench_ceiling(dsf_bench *b);
 
 typedef struct {
-    const char *glob;  /* names of operations; NULL: all of the table */
-    const char *shape; /* "1,5120,1280": sizes in the order of the op's letters; NULL: the table's */
-    int64_t rows;      /* only cases with so many rows; 0: all */
+    const char *glob; /* names of operations; NULL: all of the table */
+    const char
+        *shape;   /* "1,5120,1280": sizes in the order of the op's letters; NULL: the table's */
+    int64_t rows; /* only cases with so many rows; 0: all */
 } dsf_bench_op_options;
 DSF_MUST dsf_status dsf_bench_op(dsf_bench *b, const dsf_bench_op_options *o);
 

@@ -4,14 +4,14 @@
 
 #include "model.h"
 
-static dsf_part *part_of(dsf_division *d, const dsf_step *s)
+static dsf_division_part *part_of(dsf_division *d, const dsf_step *s)
 {
     for (int i = 0; i < d->n; i++)
         if (strcmp(d->part[i].op, s->op->name) == 0 &&
             strcmp(d->part[i].variant, s->variant->name) == 0)
             return &d->part[i];
     if (d->n == DSF_DIVISION_ROWS) return &d->part[d->n - 1];
-    d->part[d->n] = (dsf_part){.op = s->op->name, .variant = s->variant->name};
+    d->part[d->n] = (dsf_division_part){.op = s->op->name, .variant = s->variant->name};
     return &d->part[d->n++];
 }
 
@@ -25,7 +25,7 @@ void dsf_division_add(dsf_division *d, dsf_engine *e, double wall_ns)
     for (int i = 0; i < e->plan->n_steps; i++) {
         const dsf_step *s = &e->plan->step[i];
         if (e->exec.step_ns[i] == 0) continue; /* no rows in this pass */
-        dsf_part *p = part_of(d, s);
+        dsf_division_part *p = part_of(d, s);
         dsf_cost c = {0, 0};
         if (s->op->cost) c = s->op->cost(e->plan->args + s->args);
         p->ns += (double)e->exec.step_ns[i];
@@ -54,11 +54,11 @@ double dsf_division_outside(const dsf_division *d)
 
 static int longest_first(const void *a, const void *b)
 {
-    const dsf_part *x = a, *y = b;
+    const dsf_division_part *x = a, *y = b;
     return (x->ns < y->ns) - (x->ns > y->ns);
 }
 
-static double percent_of_limit(const dsf_part *p, const dsf_limits *l)
+static double percent_of_limit(const dsf_division_part *p, const dsf_limits *l)
 {
     double read = dsf_samples_median(&l->read);
     double peak = fmax(dsf_samples_median(&l->bf16), dsf_samples_median(&l->f32));
@@ -72,7 +72,7 @@ void dsf_division_json(const dsf_division *d, const dsf_limits *l, double tokens
     qsort(sorted.part, (size_t)sorted.n, sizeof *sorted.part, longest_first);
     dsf_json_begin(json, "step", '[');
     for (int i = 0; i < sorted.n; i++) {
-        const dsf_part *p = &sorted.part[i];
+        const dsf_division_part *p = &sorted.part[i];
         dsf_json_begin(json, NULL, '{');
         dsf_json_add_cstr(json, "op", p->op);
         dsf_json_add_cstr(json, "variant", p->variant);
@@ -95,7 +95,7 @@ void dsf_division_text(const dsf_division *d, const dsf_limits *l, double tokens
     dsf_buf_fmt(text, "\n  %-18s %-7s %6s %12s %7s %9s", "operation", "variant", "runs", "us/token",
                 "share", "of limit");
     for (int i = 0; i < sorted.n; i++) {
-        const dsf_part *p = &sorted.part[i];
+        const dsf_division_part *p = &sorted.part[i];
         dsf_buf_fmt(text, "\n  %-18s %-7s %6.1f %12.2f %6.1f%% %8.1f%%", p->op, p->variant,
                     p->steps / (double)d->passes, p->ns / tokens * 1e-3, 100 * p->ns / d->wall_ns,
                     percent_of_limit(p, l));

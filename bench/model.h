@@ -14,10 +14,10 @@ typedef struct {
     const char *op, *variant;
     int steps; /* of the plan that ran */
     double ns, bytes, flops;
-} dsf_part;
+} dsf_division_part;
 
 typedef struct {
-    dsf_part part[DSF_DIVISION_ROWS];
+    dsf_division_part part[DSF_DIVISION_ROWS];
     int n, passes;
     double wall_ns, bytes, flops; /* of all passes */
 } dsf_division;
@@ -34,7 +34,7 @@ void dsf_division_text(const dsf_division *d, const dsf_limits *l, double tokens
 /* --- parity.c: the same output as a run that nobody timed, and as the reference --- */
 
 typedef struct {
-    int n, agree; /* rows compared; rows with the same best id */
+    int n, agree;     /* rows compared; rows with the same best id */
     double kl, worst; /* sum of KL(ref || got); largest difference of a logit over the row's rms */
 } dsf_parity;
 
@@ -52,11 +52,12 @@ DSF_MUST dsf_status dsf_bench_prompt(int32_t **ids, int64_t n, int64_t vocab, ui
 /* Feeds and runs ids until none is queued; d may be NULL. Adds the wall time to *ns. */
 DSF_MUST dsf_status dsf_bench_feed(dsf_session *s, const int32_t *ids, int64_t n, dsf_division *d,
                                    double *ns);
-/* The best id of the session's last row. */
-DSF_MUST dsf_status dsf_bench_best(const dsf_session *s, int32_t *id);
+/* The next id at temperature 1 and a fixed seed. work: [vocab]. */
+DSF_MUST dsf_status dsf_bench_next(const dsf_session *s, float *work, int32_t *id);
 /* Name, sizes, context, chunk, prefill mode and variants of an engine. */
 void dsf_bench_describe(const dsf_engine *e, dsf_buf *json);
 /* Emits a line in place of a figure whose output is wrong. */
-DSF_MUST dsf_status dsf_bench_refuse(dsf_bench *b, const char *what, const char *why, dsf_buf *json);
+DSF_MUST dsf_status dsf_bench_refuse(dsf_bench *b, const char *what, const char *why,
+                                     dsf_buf *json);
 
 #endif

@@ -15,9 +15,9 @@
 
 enum {
     MOST_FRAMES = 512,
-    SAMPLED_ROWS = 3,         /* of many: the reference is scalar code in double */
-    FEW_ROWS = 8,             /* up to so many rows the operands come from memory */
-    GROUP_NS = 20 * 1000000,  /* length of one group of timed calls */
+    SAMPLED_ROWS = 3,        /* of many: the reference is scalar code in double */
+    FEW_ROWS = 8,            /* up to so many rows the operands come from memory */
+    GROUP_NS = 20 * 1000000, /* length of one group of timed calls */
     MOST_CALLS = 4096,
     REF_ROUNDS = 3
 };
@@ -146,7 +146,8 @@ static dsf_status time_calls(job *j, int calls, double *each)
     return DSF_OK;
 }
 
-/* One round: limits and calls in alternating order, so that a drift of the machine falls on both. */
+/* One round: limits and calls in alternating order, so that a drift of the machine falls on both.
+ */
 static dsf_status time_round(job *j, int round, int calls)
 {
     double each = 0, limit = 0;
@@ -178,8 +179,7 @@ static dsf_status time_all(job *j)
 static void print_shape(const job *j, dsf_buf *out)
 {
     for (size_t i = 0; i < strlen(j->op->dims); i++)
-        dsf_buf_fmt(out, "%s%c=%lld", i ? " " : "", j->op->dims[i],
-                    (long long)j->shape.sizes.v[i]);
+        dsf_buf_fmt(out, "%s%c=%lld", i ? " " : "", j->op->dims[i], (long long)j->shape.sizes.v[i]);
 }
 
 static dsf_status refuse(job *j, dsf_buf *json, dsf_buf *text)
@@ -222,12 +222,12 @@ static dsf_status report(job *j)
     if (j->finding.rule != DSF_RULE_NONE) return refuse(j, &json, &text);
     int64_t n = j->shape.sizes.v[0], ref_rows = j->sample.sizes.v[0];
     double ref_whole = dsf_samples_median(&j->ref) * (double)n / (double)ref_rows;
-    const char *bound = dsf_samples_median(&j->limits.read) * j->cost.flops <
-                                fmax(dsf_samples_median(&j->limits.bf16),
-                                     dsf_samples_median(&j->limits.f32)) *
-                                    j->cost.bytes
-                            ? "memory"
-                            : "arithmetic";
+    const char *bound =
+        dsf_samples_median(&j->limits.read) * j->cost.flops <
+                fmax(dsf_samples_median(&j->limits.bf16), dsf_samples_median(&j->limits.f32)) *
+                    j->cost.bytes
+            ? "memory"
+            : "arithmetic";
     dsf_json_add_num(&json, "checked_worst", j->worst);
     dsf_json_add_num(&json, "bytes", j->cost.bytes);
     dsf_json_add_num(&json, "flops", j->cost.flops);

@@ -9,7 +9,8 @@ dsf_status dsf_bench_prompt(int32_t **ids, int64_t n, int64_t vocab, uint64_t se
 {
     DSF_TRY(dsf_mem_new(ids, (size_t)n, sizeof **ids));
     for (int64_t i = 0; i < n; i++) {
-        int64_t plain = vocab > 64 ? vocab - 32 : vocab; /* special ids are few and lie at the ends */
+        int64_t plain =
+            vocab > 64 ? vocab - 32 : vocab; /* special ids are few and lie at the ends */
         (*ids)[i] = (int32_t)(plain > 8 ? 4 + dsf_fill_below(&seed, plain - 4)
                                         : dsf_fill_below(&seed, plain));
     }
@@ -32,19 +33,20 @@ dsf_status dsf_bench_feed(dsf_session *s, const int32_t *ids, int64_t n, dsf_div
     return DSF_OK;
 }
 
-dsf_status dsf_bench_best(const dsf_session *s, int32_t *id)
+/* Greedy choices of a synthetic model repeat one id, and with it one set of experts. */
+dsf_status dsf_bench_next(const dsf_session *s, float *work, int32_t *id)
 {
-    static const dsf_sampling greedy = {.temperature = 0, .top_p = 1};
+    static const dsf_sampling draw = {.temperature = 1, .top_p = 1, .seed = 1};
     const float *row = NULL;
     DSF_TRY(dsf_session_logits(s, &row));
-    return dsf_sample(row, dsf_engine_vocab(s->engine), &greedy, dsf_session_position(s), NULL, id,
+    return dsf_sample(row, dsf_engine_vocab(s->engine), &draw, dsf_session_position(s), work, id,
                       NULL);
 }
 
 void dsf_bench_describe(const dsf_engine *e, dsf_buf *json)
 {
     static const char *const mode[] = {"cone", "exact", "replay"};
-    const dsf_config *c = &e->config;
+    const dsf_config *c = &e->load.config;
     const char *name = strrchr(e->opt.model, '/');
     dsf_buf variants = {.max = 0};
     dsf_plan_variants(e->plan, &variants);
@@ -55,7 +57,7 @@ void dsf_bench_describe(const dsf_engine *e, dsf_buf *json)
     dsf_json_add_int(json, "experts", c->n_routed_experts);
     dsf_json_add_int(json, "experts_per_token", c->n_activated_experts);
     dsf_json_add_int(json, "vocab", c->vocab_size);
-    dsf_json_add_int(json, "weight_bytes", e->weights.mapped_bytes);
+    dsf_json_add_int(json, "weight_bytes", e->load.weights.mapped_bytes);
     dsf_json_end(json, '}');
     dsf_json_add_int(json, "context_limit", e->opt.context);
     dsf_json_add_int(json, "chunk", e->opt.chunk);

@@ -5,7 +5,8 @@
 
 #include "bench.h"
 
-/* The value after "key : " of the first such line of a file under /proc; false when there is none. */
+/* The value after "key : " of the first such line of a file under /proc; false when there is none.
+ */
 static bool proc_line(const char *path, const char *key, char *out, size_t n)
 {
     char line[512];

@@ -5,7 +5,16 @@
 #include "ops/attn.h"
 #include "ops/index.h"
 
-#define ROWS2(op, use, ...) {op, use, {{1, __VA_ARGS__}}}, {op, use, {{256, __VA_ARGS__}}}
+#define ROWS2(op, use, ...)                                                                        \
+    {op, use, {{1, __VA_ARGS__}}},                                                                 \
+    {                                                                                              \
+        op, use,                                                                                   \
+        {                                                                                          \
+            {                                                                                      \
+                256, __VA_ARGS__                                                                   \
+            }                                                                                      \
+        }                                                                                          \
+    }
 
 /* Sizes in the order of each op's letters. Experts: enough of them that neighbouring tokens share
  * few; with 256 rows, as many rows an expert as a prompt of 4096 tokens gives 384 experts. */

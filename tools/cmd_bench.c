@@ -1,60 +1,157 @@
 /* dsf bench: measurements as ratios. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "bench/bench.h"
-#include "cmd.h"
+#include "inputs.h"
+
+enum { MOST_CONTEXTS = 32 };
 
 typedef struct {
-    int64_t repeat, threads;
+    input_options in;
+    const char *what, *op, *shape, *json_out, *conditions;
+    int64_t repeat, rows, tokens, ref_tokens;
+    opt_list at;
+    bool json;
+    dsf_buf lines; /* for --json-out */
 } options;
 
-static dsf_status run_ceiling(const options *o)
+static void take_line(void *ud, const char *json, const char *text)
 {
-    dsf_pool *pool = NULL;
-    dsf_ceiling c = {.buffer = NULL};
-    dsf_samples read = {.n = 0}, bf16 = {.n = 0}, f32 = {.n = 0};
-    dsf_status st = DSF_OK;
-    DSF_TRY_OUT(dsf_pool_open(&pool, o->threads ? (int)o->threads : dsf_pool_processors()));
-    DSF_TRY_OUT(dsf_ceiling_open(&c, pool, (size_t)2 << 30));
-    for (int64_t i = 0; i < o->repeat; i++) {
-        dsf_samples_add(&read, dsf_ceiling_read(&c, (size_t)512 << 20));
-        dsf_samples_add(&bf16, dsf_ceiling_bf16(&c));
-        dsf_samples_add(&f32, dsf_ceiling_f32(&c));
+    options *o = ud;
+    if (json && o->json_out) {
+        dsf_buf_str(&o->lines, json);
+        dsf_buf_char(&o->lines, '\n');
     }
-    (void)printf("read %.2f GB/s +-%.1f%%, bf16 %.1f GFLOP/s +-%.1f%%, f32 %.1f GFLOP/s +-%.1f%%\n",
-                 dsf_samples_median(&read) * 1e-9, 100 * dsf_samples_spread(&read),
-                 dsf_samples_median(&bf16) * 1e-9, 100 * dsf_samples_spread(&bf16),
-                 dsf_samples_median(&f32) * 1e-9, 100 * dsf_samples_spread(&f32));
-out:
-    dsf_ceiling_close(&c);
-    dsf_pool_close(pool);
+    if (o->json && json) (void)printf("%s\n", json);
+    if (!o->json) (void)printf("%s\n", text);
+    (void)fflush(stdout);
+}
+
+static void show_progress(void *ud, const char *name, int64_t done, int64_t total)
+{
+    (void)ud;
+    dsf_progress(name, done, total);
+}
+
+static dsf_status write_lines(const char *path, const dsf_buf *b)
+{
+    dsf_file_out f;
+    DSF_TRY(dsf_buf_status(b));
+    DSF_TRY(dsf_file_create(&f, path));
+    dsf_status st = dsf_file_write(&f, b->data, b->len);
+    if (st == DSF_OK) st = dsf_file_finish(&f);
+    dsf_file_abandon(&f);
     return st;
+}
+
+static dsf_status parse_contexts(const opt_list *list, int64_t *at, int *n)
+{
+    *n = list->n ? list->n : 1;
+    at[0] = 128;
+    for (int i = 0; i < list->n; i++) {
+        char *end = NULL;
+        at[i] = strtoll(list->item[i], &end, 10);
+        if (end == list->item[i] || *end || at[i] < 1)
+            return DSF_FAIL(DSF_EINVAL, "--at: \"%s\" is no number of tokens", list->item[i]);
+    }
+    return DSF_OK;
+}
+
+static dsf_status measure_model(dsf_bench *b, options *o)
+{
+    const char *accept[33];
+    int64_t at[MOST_CONTEXTS];
+    dsf_bench_model_options m = {.context = at, .ref_tokens = o->ref_tokens};
+    if (!o->in.model) return DSF_FAIL(DSF_EINVAL, "%s needs a model folder", o->what);
+    DSF_TRY(dsf_inputs_options(&o->in, "cone", &m.engine, accept));
+    m.engine.threads = b->host.threads;
+    DSF_TRY(parse_contexts(&o->at, at, &m.n_contexts));
+    bool decode = strcmp(o->what, "decode") == 0;
+    m.tokens = o->tokens ? o->tokens : decode ? 32 : 512;
+    if (decode) return dsf_bench_decode(b, &m);
+    return strcmp(o->what, "prefill") == 0 ? dsf_bench_prefill(b, &m) : dsf_bench_memory(b, &m);
+}
+
+static dsf_status measure(dsf_bench *b, options *o)
+{
+    if (strcmp(o->what, "ceiling") == 0) return dsf_bench_ceiling(b);
+    if (strcmp(o->what, "op") == 0) {
+        const dsf_bench_op_options op = {.glob = o->op, .shape = o->shape, .rows = o->rows};
+        return dsf_bench_op(b, &op);
+    }
+    return measure_model(b, o);
+}
+
+static dsf_status run(options *o, dsf_bench *b)
+{
+    static const char *const kinds[] = {"ceiling", "op",    "decode", "prefill",
+                                        "memory",  "serve", "comm"};
+    enum { BUILT = 5, KINDS = 7 };
+    int k = 0;
+    while (k < KINDS && strcmp(o->what, kinds[k]) != 0) k++;
+    if (k == KINDS) {
+        const char *near = dsf_cmd_nearest(o->what, kinds, BUILT);
+        return DSF_FAIL(DSF_EINVAL,
+                        "nothing to measure is called \"%s\"; meant %s? (ceiling, op, decode, "
+                        "prefill, memory)",
+                        o->what, near ? near : "op");
+    }
+    if (k >= BUILT)
+        return DSF_FAIL(DSF_ENOTSUP, "bench %s: this version has no such code yet", o->what);
+    if (o->repeat < 0 || o->repeat > DSF_BENCH_SAMPLES)
+        return DSF_FAIL(DSF_EINVAL, "--repeat %lld: 1 to %d", (long long)o->repeat,
+                        (int)DSF_BENCH_SAMPLES);
+    bool memory = strcmp(o->what, "memory") == 0, prompts = strcmp(o->what, "prefill") == 0;
+    b->out = (dsf_bench_out){take_line, show_progress, o};
+    b->repeat = o->repeat ? (int)o->repeat : prompts ? 5 : 15;
+    b->conditions = o->conditions;
+    /* The memory of the process is what `memory` measures: no buffer beside it. */
+    DSF_TRY(dsf_bench_open(b, (int)o->in.threads, memory ? 0 : (size_t)2 << 30));
+    DSF_TRY(measure(b, o));
+    return o->json_out ? write_lines(o->json_out, &o->lines) : DSF_OK;
 }
 
 int dsf_cmd_bench(int argc, char **argv)
 {
-    options o = {.repeat = 9};
+    options o = {.ref_tokens = 4};
     const opt opts[] = {
-        {"--repeat", OPT_INT, &o.repeat, "N", "measurements of each kind (default 9)"},
-        {"--threads", OPT_INT, &o.threads, "N", "threads (default: all processors)"},
+        {"--op", OPT_STRING, &o.op, "GLOB", "op: only operations of this name"},
+        {"--shape", OPT_STRING, &o.shape, "SIZES", "op: sizes in the order of the op's letters"},
+        {"--rows", OPT_INT, &o.rows, "N", "op: only cases of N rows"},
+        {"--at", OPT_LIST, &o.at, "N,N", "decode: context lengths to measure at (default 128)"},
+        {"--tokens", OPT_INT, &o.tokens, "N", "decode: tokens at each (32); prefill: prompt (512)"},
+        {"--ref-tokens", OPT_INT, &o.ref_tokens, "N",
+         "tokens checked against the reference, whose time is the control (default 4)"},
+        {"--repeat", OPT_INT, &o.repeat, "N", "rounds of each measurement (default 15, prefill 5)"},
+        {"--conditions", OPT_STRING, &o.conditions, "TEXT", "words kept in every JSON line"},
+        {"--json", OPT_FLAG, &o.json, NULL, "one JSON line a measurement"},
+        {"--json-out", OPT_STRING, &o.json_out, "FILE", "the same lines to FILE"},
+        INPUT_ENGINE_OPTS(o.in),
     };
-    const char *positional[1] = {NULL};
-    const opt_spec spec = {.command = "bench",
-                           .synopsis = "ceiling",
-                           .about = "Measures this machine: read rate and arithmetic peaks.",
-                           .example = "dsf bench ceiling",
-                           .opts = opts,
-                           .n_opts = sizeof opts / sizeof *opts,
-                           .positional = positional,
-                           .n_positional = 1,
-                           .n_required = 1};
+    const char *positional[2] = {NULL, NULL};
+    const opt_spec spec = {
+        .command = "bench",
+        .synopsis = "ceiling | op | decode MODEL | prefill MODEL | memory MODEL",
+        .about = "Measures speed beside this machine's own limits, measured between the runs.\n"
+                 "Output is checked first: a wrong one is refused and not timed (exit 1).\n"
+                 "memory: resident bytes and arenas against the plan (exit 1 when over).",
+        .example = "dsf bench op --op 'linear_*' --rows 1 --json-out op.json",
+        .opts = opts,
+        .n_opts = sizeof opts / sizeof *opts,
+        .positional = positional,
+        .n_positional = 2,
+        .n_required = 1};
     int code = dsf_opt_parse(&spec, argc, argv);
     if (code >= 0) return code;
-    if (strcmp(positional[0], "ceiling") != 0) {
-        (void)fprintf(stderr, "dsf bench: no measurement \"%s\"\n", positional[0]);
-        return DSF_EXIT_USAGE;
-    }
-    dsf_status st = run_ceiling(&o);
-    return st == DSF_OK ? DSF_EXIT_GOOD : dsf_cmd_fail("bench", st);
+    o.what = positional[0];
+    o.in.model = positional[1];
+    dsf_bench b = {.repeat = 0};
+    dsf_status st = run(&o, &b);
+    dsf_bench_close(&b);
+    dsf_buf_free(&o.lines);
+    if (st != DSF_OK) return dsf_cmd_fail("bench", st);
+    return b.refused || b.missed ? DSF_EXIT_NO : DSF_EXIT_GOOD;
 }

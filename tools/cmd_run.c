@@ -65,7 +65,7 @@ static dsf_status generate(const options *o, generation *g)
                             .top_k = o->top_k,
                             .seed = (uint64_t)o->seed};
     dsf_bpe_tail tail = {.n = 0};
-    int64_t vocab = dsf_engine_vocab(g->engine), eos = 1, t0 = dsf_clock_ns();
+    int64_t vocab = dsf_engine_vocab(g->engine), t0 = dsf_clock_ns();
     g->finish = "length";
     for (int64_t i = 0; i < o->n && !interrupted; i++) {
         const float *logits;
@@ -74,7 +74,7 @@ static dsf_status generate(const options *o, generation *g)
         DSF_TRY(dsf_sample(logits, vocab, &s, dsf_session_position(g->session), g->work, &id,
                            &g->logprob[i]));
         DSF_TRY(dsf_ids_add(&g->out, &id, 1));
-        if (id == eos && !o->ignore_eos) {
+        if (id == dsf_engine_eos(g->engine) && !o->ignore_eos) {
             g->finish = "stop";
             break;
         }

@@ -54,6 +54,7 @@ DSF_MUST dsf_status dsf_engine_describe(const dsf_engine *e, bool steps, bool js
 void dsf_text_free(char *text);
 int64_t dsf_engine_vocab(const dsf_engine *e);
 int64_t dsf_engine_context(const dsf_engine *e);
+int32_t dsf_engine_eos(const dsf_engine *e); /* the token that ends a turn */
 
 /* A session takes one of the slots; ENOMEM names their number when all are taken. */
 DSF_MUST dsf_status dsf_session_open(dsf_session **out, dsf_engine *e);

@@ -119,8 +119,39 @@ static bool masked(const char *mask, const dsf_op *op, const dsf_variant *v)
     return false;
 }
 
+static bool known_variant(const char *name, size_t n, const char *op_name, size_t n_op)
+{
+    for (int i = 0; i < dsf_n_ops; i++) {
+        const dsf_op *op = dsf_ops[i];
+        if (op_name && (strlen(op->name) != n_op || memcmp(op->name, op_name, n_op) != 0)) continue;
+        for (int k = 1; k < op->n_variants; k++)
+            if (strlen(op->variant[k].name) == n && memcmp(op->variant[k].name, name, n) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* A word that takes nothing away is a mistake of the user's, not a wish fulfilled. */
+static dsf_status check_mask(const char *mask)
+{
+    if (!mask || strcmp(mask, "ref") == 0) return DSF_OK;
+    for (const char *m = mask; *m;) {
+        size_t n = strcspn(m, ",");
+        const char *at = memchr(m, ':', n);
+        size_t nv = at ? (size_t)(at - m) : n;
+        if (m[0] != '-' || !known_variant(m + 1, nv - 1, at ? at + 1 : NULL, at ? n - nv - 1 : 0))
+            return DSF_FAIL(DSF_EINVAL,
+                            "kernel mask: \"%.*s\" is neither \"ref\" nor \"-VARIANT\" nor "
+                            "\"-VARIANT:OPERATION\" (\"-avx512:attn\")",
+                            (int)n, m);
+        m += n + (m[n] == ',');
+    }
+    return DSF_OK;
+}
+
 dsf_status dsf_plan_choose(dsf_plan *p, unsigned machine, const char *mask)
 {
+    DSF_TRY(check_mask(mask));
     p->worker_bytes = 0;
     for (int i = 0; i < p->n_steps; i++) {
         dsf_step *s = &p->step[i];

@@ -15,8 +15,9 @@ static void print_rows(dsf_buf *out, int rows)
                     (rows - DSF_ROWS_LAYER) & 1 ? 6 : 7, (rows - DSF_ROWS_LAYER) / 2);
 }
 
-static void print_value(dsf_buf *out, const dsf_value *v)
+static void print_value(dsf_buf *out, const dsf_plan *p, dsf_val at)
 {
+    const dsf_value *v = &p->value[at];
     static const char mark[] = {'%', '<', '!', '#',
                                 '@'}; /* scratch, input, given, weights, cache */
     dsf_buf_fmt(out, " %c%s[", mark[v->kind], v->name);
@@ -25,7 +26,7 @@ static void print_value(dsf_buf *out, const dsf_value *v)
                     (long long)v->dim[i]);
     dsf_buf_fmt(out, "]%s", dsf_dtype_name(v->dtype));
     if (v->kind == DSF_VALUE_SCRATCH || v->kind == DSF_VALUE_CACHE)
-        dsf_buf_fmt(out, "+%zu", v->offset);
+        dsf_buf_fmt(out, "+%zu", p->value[dsf_plan_base(p, at)].offset); /* a view's are its base's */
 }
 
 void dsf_plan_print(const dsf_plan *p, dsf_buf *out)
@@ -41,7 +42,7 @@ void dsf_plan_print(const dsf_plan *p, dsf_buf *out)
         print_rows(out, s->rows);
         dsf_buf_fmt(out, " %-16s %-7s", s->op->name, s->variant ? s->variant->name : "-");
         for (int k = 0; k < s->op->n_operands; k++)
-            if (s->operand[k] != DSF_NO_VAL) print_value(out, &p->value[s->operand[k]]);
+            if (s->operand[k] != DSF_NO_VAL) print_value(out, p, s->operand[k]);
         for (int k = 0; k < s->n_taps; k++) {
             char path[64];
             dsf_tap_path(path, s->tap[k].tap, p->n_layers);

@@ -40,11 +40,21 @@ static void put_pair(layout *w, const dsf_session *s, int64_t t, int64_t end)
     w->pairs++;
 }
 
-/* Rows [s->n, s->n + take) of one session. cut: lowest window position of the decoder half. */
-static void put_rows(layout *w, dsf_session *s, int64_t take, int64_t cut)
+/* Lowest window position of the decoder half: `replay` cuts a prompt's windows there, whether or not
+ * its pass is shared, so that its bits do not depend on neighbours. One token is no prompt. */
+static int64_t cut_of(const dsf_session *s)
+{
+    const dsf_engine *e = s->engine;
+    int64_t window = e->load.config.window_size;
+    bool cuts = e->opt.prefill == DSF_PREFILL_REPLAY && s->fed - s->prompt_from > 1;
+    return cuts && s->fed > window ? s->fed - window : 0;
+}
+
+/* Rows [s->n, s->n + s->take) of one session. */
+static void put_rows(layout *w, dsf_session *s)
 {
     dsf_engine *e = w->e;
-    int64_t end = s->n + take;
+    int64_t end = s->n + s->take, cut = cut_of(s);
     for (int64_t t = s->n; t < end; t++, w->n++) {
         column(w, DSF_INPUT_IDS)[w->n] = s->ids[t];
         column(w, DSF_INPUT_POS)[w->n] = (int32_t)t;
@@ -53,7 +63,7 @@ static void put_rows(layout *w, dsf_session *s, int64_t take, int64_t cut)
         column(w, DSF_INPUT_START)[w->n] = (int32_t)s->n;
         column(w, DSF_INPUT_END)[w->n] = (int32_t)end;
         column(w, DSF_INPUT_LO)[w->n] = 0;
-        column(w, DSF_INPUT_LO_DECODER)[w->n] = (int32_t)cut;
+        column(w, DSF_INPUT_LO_DECODER)[w->n] = (int32_t)(cut < t ? cut : t);
         ((uint8_t *)e->in[DSF_INPUT_VL])[w->n] = s->vl[t];
         column(w, DSF_INPUT_SINGLE_POS)[w->n] = (int32_t)t;
         column(w, DSF_INPUT_SINGLE_SLOT)[w->n] = s->slot;
@@ -109,13 +119,59 @@ static void set_ranges(layout *w, const dsf_session *s, dsf_prefill mode)
     }
 }
 
-static void commit(dsf_session *s, int64_t take, dsf_prefill mode)
+/* A session that skipped rows, or cut their windows, for the sake of its prompt's end can be taken
+ * back no further than to that end: s->floor. */
+static void commit(dsf_session *s, dsf_prefill mode)
 {
-    s->n += take;
+    bool skipped = mode != DSF_PREFILL_EXACT &&
+                   s->fed - s->engine->load.config.window_size > s->prompt_from;
+    s->n += s->take;
     if (s->n > s->furthest) s->furthest = s->n;
     s->serial = s->engine->serial;
-    if (mode != DSF_PREFILL_EXACT && s->n - s->engine->load.config.window_size > s->prompt_from)
-        s->floor = s->n;
+    if (skipped || cut_of(s) > 0) s->floor = s->fed;
+}
+
+/* After a failed pass: its rows may have overwritten ring rows of the last window. Then everything
+ * is queued again. */
+static void take_back(dsf_session *s)
+{
+    int64_t reached = s->n + s->take;
+    s->head = -1;
+    if (reached > s->furthest) s->furthest = reached;
+    if (s->furthest - s->n <= s->engine->opt.rewind) return;
+    s->n = s->prompt_from = s->furthest = s->floor = 0;
+}
+
+/* Every session once, and of this engine; s->take is 0 after. */
+static dsf_status check_batch(const dsf_engine *e, dsf_session *const *batch, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (batch[i]->engine != e)
+            return DSF_FAIL(DSF_EINVAL, "step: session %zu belongs to another engine", i);
+        batch[i]->take = -1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (batch[i]->take == 0)
+            return DSF_FAIL(DSF_EINVAL, "step: session %zu is in the batch twice", i);
+        batch[i]->take = 0;
+    }
+    return DSF_OK;
+}
+
+/* Lays out what is queued, session by session, up to a chunk. Returns one that has rows, or NULL. */
+static const dsf_session *put_batch(layout *w, dsf_session *const *batch, size_t n)
+{
+    const dsf_session *one = NULL;
+    for (size_t i = 0; i < n && w->n < w->e->opt.chunk; i++) {
+        dsf_session *s = batch[i];
+        int64_t queued = s->fed - s->n, room = w->e->opt.chunk - w->n;
+        s->take = queued < room ? queued : room;
+        if (s->take == 0) continue;
+        s->head = -1;
+        put_rows(w, s);
+        one = s;
+    }
+    return one;
 }
 
 dsf_status dsf_batch_run(dsf_engine *e, dsf_session *const *batch, size_t n,
@@ -123,39 +179,24 @@ dsf_status dsf_batch_run(dsf_engine *e, dsf_session *const *batch, size_t n,
 {
     layout w = {.e = e};
     size_t used = 0;
+    DSF_TRY(check_batch(e, batch, n));
     for (size_t i = 0; i < n && used < 2; i++) used += batch[i]->fed > batch[i]->n;
-    const dsf_session *alone = NULL;
+    const dsf_session *alone = put_batch(&w, batch, n);
+    if (!alone) return DSF_FAIL(DSF_EINVAL, "step: none of the %zu sessions has queued tokens", n);
     dsf_prefill mode = used == 1 ? e->opt.prefill : DSF_PREFILL_EXACT;
-    int64_t takes = 0;
-    for (size_t i = 0; i < n && w.n < e->opt.chunk; i++) {
-        dsf_session *s = batch[i];
-        int64_t take = s->fed - s->n, room = e->opt.chunk - w.n;
-        if (take > room) take = room;
-        if (take <= 0) continue;
-        bool prompt = s->fed - s->prompt_from > 1;
-        if (!prompt && mode == DSF_PREFILL_REPLAY) mode = DSF_PREFILL_CONE;
-        int64_t cut = mode == DSF_PREFILL_REPLAY && s->fed > e->load.config.window_size
-                          ? s->fed - e->load.config.window_size
-                          : 0;
-        s->head = -1;
-        put_rows(&w, s, take, cut);
-        alone = s;
-        takes++;
-    }
-    if (takes == 0)
-        return DSF_FAIL(DSF_EINVAL, "step: none of the %zu sessions has queued tokens", n);
+    bool prompt = alone->fed - alone->prompt_from > 1;
+    if (!prompt && mode == DSF_PREFILL_REPLAY) mode = DSF_PREFILL_CONE;
     set_ranges(&w, alone, mode);
-    DSF_TRY(dsf_exec_run(&e->exec, e->range, sink));
-    e->serial++;
-    int64_t left = w.n;
-    for (size_t i = 0; i < n && left > 0; i++) {
-        int64_t take = batch[i]->fed - batch[i]->n;
-        if (take > left) take = left;
-        if (take <= 0) continue;
-        commit(batch[i], take, mode);
-        left -= take;
+    e->serial++; /* also when the pass fails: it has written over the logits */
+    dsf_status st = dsf_exec_run(&e->exec, e->range, sink);
+    for (size_t i = 0; i < n; i++) {
+        if (batch[i]->take == 0) continue;
+        if (st == DSF_OK)
+            commit(batch[i], mode);
+        else
+            take_back(batch[i]);
     }
-    return DSF_OK;
+    return st == DSF_OK ? st : dsf_error_pass(st, DSF_HERE);
 }
 
 dsf_status dsf_batch_draft(dsf_session *s, int32_t anchor, const dsf_tap_sink *sink)

@@ -25,6 +25,8 @@ static dsf_status check_options(const dsf_options *o, const dsf_config *c)
         return DSF_FAIL(DSF_EINVAL,
                         "slots %lld (1..65536), chunk %lld (1..1048576), rewind %lld (0..65536)",
                         (long long)o->slots, (long long)o->chunk, (long long)o->rewind);
+    if (o->threads < 1 || o->threads > 1024)
+        return DSF_FAIL(DSF_EINVAL, "%d threads: 1 to 1024", o->threads);
     if (o->all_logits && o->prefill != DSF_PREFILL_EXACT)
         return DSF_FAIL(
             DSF_EINVAL,
@@ -125,6 +127,7 @@ void dsf_engine_close(dsf_engine *e)
 
 int64_t dsf_engine_vocab(const dsf_engine *e) { return e->load.config.vocab_size; }
 int64_t dsf_engine_context(const dsf_engine *e) { return e->opt.context; }
+int32_t dsf_engine_eos(const dsf_engine *e) { return e->load.config.eos_id; }
 
 dsf_status dsf_engine_describe(const dsf_engine *e, bool steps, bool json, char **text)
 {

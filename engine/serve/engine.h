@@ -30,7 +30,9 @@ struct dsf_session {
     int64_t prompt_from;  /* where the current feed started */
     int64_t furthest;     /* most positions ever computed in this slot: ring slots beyond n are
                              overwritten */
-    int64_t floor;        /* cone and replay left gaps below: no immediate rewind to before it */
+    int64_t floor;        /* cone and replay left gaps below: no immediate rewind to before it;
+                             more than n while such a prompt runs */
+    int64_t take;         /* rows in the pass being made */
     int64_t serial, head; /* step and head row of the last logits; head -1: none */
     int32_t *ids;         /* [context] */
     uint8_t *vl;          /* [context] */

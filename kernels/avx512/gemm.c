@@ -13,7 +13,11 @@ enum {
     PANEL = 2 * TILE_OUTS, /* outputs whose slab of weights fits the first cache: 24 KiB */
     SLAB = 4,              /* groups of a slab */
     FEW_SLAB = 48,         /* groups times rows of few rows: 24 KiB of activations */
-    AHEAD = 4096           /* bytes between use and prefetch of weights */
+    /* Weights come in two steps, since the first cache has too few miss buffers for the latency of
+     * memory: to the second cache whole rows of at least AHEAD bytes before use, then NEAR bytes.
+     */
+    AHEAD = 4096,
+    NEAR = 512
 };
 
 /* Scratch of many rows, and of few ones, which lies in the same place. */
@@ -129,8 +133,10 @@ DSF_INLINE void few_groups(const slab *p, dsf_gemm_format f, int rows, int64_t o
             spread = _mm512_permutexvar_ps(lanes, scales);
             lanes = _mm512_add_epi32(lanes, _mm512_set1_epi32(4));
         }
-        for (int64_t b = 0; b < width(f, DSF_GROUP); b += 64)
-            _mm_prefetch((const char *)codes + ahead + b, _MM_HINT_T0);
+        for (int64_t b = 0; b < width(f, DSF_GROUP); b += 64) {
+            _mm_prefetch((const char *)codes + ahead + b, _MM_HINT_T1);
+            _mm_prefetch((const char *)codes + NEAR + b, _MM_HINT_T0);
+        }
         if (valid >= DSF_GROUP)
             expand_w(f, codes, DSF_GROUP, v);
         else

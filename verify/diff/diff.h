@@ -83,7 +83,7 @@ DSF_MUST dsf_status dsf_diff_run(const dsf_diff_options *o, dsf_diff_report *r);
 void dsf_diff_report_free(dsf_diff_report *r);
 
 /* The verdict line and the table: failing taps and one line a kind, or with `all` every tap. */
-void dsf_diff_print(const dsf_diff_report *r, bool all, dsf_buf *out);
-void dsf_diff_json(const dsf_diff_report *r, dsf_buf *out);
+void dsf_diff_print(const dsf_diff_report *r, bool all, dsf_buf *b);
+void dsf_diff_json(const dsf_diff_report *r, dsf_buf *b);
 
 #endif

@@ -108,7 +108,7 @@ static dsf_status bind_folder(const dsf_floor *f, const dsf_dump_info *info)
     squeeze(&ours, info->config_json, strlen(info->config_json));
     DSF_TRY_OUT(dsf_buf_status(&theirs));
     DSF_TRY_OUT(dsf_buf_status(&ours));
-    if (theirs.len != ours.len || memcmp(theirs.data, ours.data, ours.len) != 0)
+    if (theirs.len != ours.len || (ours.len && memcmp(theirs.data, ours.data, ours.len) != 0))
         st = DSF_FAIL(DSF_EINVAL,
                       "%s: measured on the model of %s, whose config is not the one in %s", f->path,
                       path, info->path);

@@ -32,7 +32,8 @@ static void print_ratio(dsf_buf *b, double ratio)
 static void print_tap(dsf_buf *b, const dsf_diff_tap *t)
 {
     dsf_buf_fmt(b, "%-30s %6lld %9lld %8lld %8lld ", t->path, (long long)t->rows,
-                (long long)(t->rows * t->width), (long long)t->changed, (long long)t->unequal);
+                (long long)t->rows * (long long)t->width, (long long)t->changed,
+                (long long)t->unequal);
     figure(b, t->discrete ? NAN : t->rel_l2, 9);
     dsf_buf_char(b, ' ');
     figure(b, t->discrete ? NAN : t->row_max, 9);

@@ -53,7 +53,7 @@ static void name_divergence(dsf_diff_report *r, int64_t at)
     line(r, "first divergence: %s", t->path);
     if (t->at_row >= 0) line(r, " row %d", (int)t->at_row);
     if (t->at_column >= 0)
-        line(r, " column %lld: reference %.6g, here %.6g", (long long)t->at_column, t->reference,
+        line(r, " column %lld: reference %.9g, here %.9g", (long long)t->at_column, t->reference,
              t->ours);
     line(r, " (%s); %s", t->why[0] ? t->why : "different", inputs(r, at));
 }

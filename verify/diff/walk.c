@@ -128,6 +128,12 @@ static bool holds_layer(dsf_dump_file *b, int layer)
     return false;
 }
 
+/* An injected run of a trimmed reference computes what the rows there are allow, layer by layer. */
+static bool may_lack(const dsf_walk_item *x, const dsf_dump_info *ours)
+{
+    return x->trimmed && strcmp(ours->mode, "injected") == 0;
+}
+
 static bool holds_kind(const dsf_walk *w, dsf_tap_id id)
 {
     for (int64_t i = 0; i < w->n; i++)
@@ -145,7 +151,7 @@ static void look_for_holes(dsf_walk *w, dsf_dump_file *b, int n_layers)
         if (w->unknown[0] && same_folder(w->unknown, x->a))
             (void)snprintf(w->odd, sizeof w->odd, "%s is absent and %s is no tap: renamed?", x->a,
                            w->unknown);
-        else if (x->tap.layer >= 0 && x->tap.layer < n_layers && holds_layer(b, x->tap.layer) &&
+        else if (!may_lack(x, dsf_dump_info_of(b)) && x->tap.layer >= 0 && x->tap.layer < n_layers && holds_layer(b, x->tap.layer) &&
                  holds_kind(w, x->tap.id))
             (void)snprintf(w->odd, sizeof w->odd,
                            "%s is missing, though ours has this layer, and this tap of others",
@@ -164,6 +170,7 @@ dsf_status dsf_walk_make(dsf_walk *w, dsf_dump_file *a, dsf_dump_file *b, const 
         if (reference_only(bare(e->path)) && o->n_only == 0) continue;
         describe(item, e, n_layers);
         if (!asked(o, bare(e->path), item->tap)) continue;
+        item->trimmed = e->dim[0] < dsf_dump_info_of(a)->n_tokens;
         find_ours(item, a, b);
         w->n_asked += o->n_only > 0;
         w->n++;

@@ -11,6 +11,7 @@ typedef struct {
     dsf_tap tap;   /* id DSF_TAP_NONE: labelled, but no tap of the schema's list */
     bool stats;    /* statistics records */
     int64_t order; /* execution order */
+    bool trimmed;  /* the reference holds some of its rows only */
 } dsf_walk_item;
 
 typedef struct {

@@ -95,7 +95,7 @@ dsf_status dsf_labels_append(dsf_labels *set, dsf_label_class class, int *at, in
         *at = i;
         return extend(l, have, label, n);
     }
-    int made, old = *at;
+    int made = 0, old = *at;
     int32_t first = old < 0 ? label[0] : set->list[old].label[0];
     DSF_TRY(add_list(set, class, first == 0 && have == 0 && counts_up(label, n, 0), &made));
     if (have > 0) DSF_TRY(extend(&set->list[made], 0, set->list[old].label, have));
@@ -113,7 +113,7 @@ dsf_status dsf_labels_trim(dsf_labels *set, int *at, int64_t have)
         *at = i;
         return DSF_OK;
     }
-    int made;
+    int made = 0;
     DSF_TRY(add_list(set, l->class, false, &made));
     DSF_TRY(extend(&set->list[made], 0, set->list[*at].label, have));
     *at = made;

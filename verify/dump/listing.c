@@ -112,7 +112,7 @@ static dsf_status describe(hid_t set, const char *file, const char *path, dsf_du
     *e = (dsf_dump_entry){.readable = true, .order = -1};
     (void)snprintf(e->path, sizeof e->path, "%s", path);
     if (check_type(set, e) && check_shape(set, e)) (void)check_storage(set, e);
-    e->stats = strncmp(path, "stats/", 6) == 0;
+    e->stats = strncmp(e->path, "stats/", 6) == 0;
     if (e->stats && check_shape(set, e) && e->rank == 1 && check_storage(set, e))
         (void)unusable(e, "statistics of row blocks, not rows");
     char source[96] = "";

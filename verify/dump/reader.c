@@ -114,7 +114,7 @@ static dsf_status open_here(dsf_dump_file **out, const char *name, hid_t fapl, i
     f->bytes = bytes;
     f->file = -1;
     DSF_TRY_OUT(dsf_mem_new(&copy, n + 1, 1));
-    memcpy(copy, name, n);
+    memcpy(copy, name, n + 1);
     f->info.path = copy;
     f->info.partial = n > 5 && strcmp(name + n - 5, ".part") == 0;
     f->file = H5Fopen(name, H5F_ACC_RDONLY, fapl);
@@ -138,9 +138,9 @@ static void read_through(void *ud)
 {
     const opening *o = ud;
     const int64_t most = INT64_C(1) << 30;
-    dsf_dump_file *f;
+    dsf_dump_file *f = NULL;
     int64_t sum = 0;
-    if (open_here(&f, o->name, o->fapl, o->bytes) != DSF_OK) return;
+    if (open_here(&f, o->name, o->fapl, o->bytes) != DSF_OK || !f) return;
     for (int64_t i = 0; i < f->list.n && sum < most; i++) {
         const dsf_dump_entry *e = &f->list.entry[i];
         dsf_dump_array a = {0};

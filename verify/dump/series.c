@@ -105,7 +105,7 @@ static bool put_rows(const target *t, hid_t set, const void *data, int64_t from,
 {
     hsize_t dim[4], at[4] = {(hsize_t)from}, count[4];
     for (int i = 0; i < t->rank; i++) dim[i] = count[i] = t->dim[i];
-    dim[0] = (hsize_t)(from + n);
+    dim[0] = (hsize_t)from + (hsize_t)n;
     count[0] = (hsize_t)n;
     if (H5Dset_extent(set, dim) < 0) return false;
     hsize_t elements = 1;
@@ -132,19 +132,17 @@ static dsf_status append(const target *t, const void *data, int64_t from, int64_
     return st;
 }
 
-dsf_status dsf_series_axis(hid_t file, const char *name, const char *path, hid_t type,
-                           const void *data, int64_t from, int64_t n)
+dsf_status dsf_series_axis(hid_t file, const char *name, const char *path, dsf_axis_rows rows)
 {
-    hid_t memory = H5Tequal(type, H5T_STD_U8LE) > 0 ? H5T_NATIVE_UINT8 : H5T_NATIVE_INT32;
     target t = {.file = file,
                 .name = name,
                 .path = path,
-                .stored = type,
-                .memory = memory,
+                .stored = rows.bytes ? H5T_STD_U8LE : H5T_STD_I32LE,
+                .memory = rows.bytes ? H5T_NATIVE_UINT8 : H5T_NATIVE_INT32,
                 .rank = 1,
                 .chunk = {4096}};
     hid_t set;
-    DSF_TRY(append(&t, data, from, n, &set));
+    DSF_TRY(append(&t, rows.data, rows.from, rows.n, &set));
     return H5Dclose(set) >= 0 ? DSF_OK : dsf_h5_fail(DSF_EIO, name, path);
 }
 

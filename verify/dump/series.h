@@ -53,8 +53,13 @@ DSF_MUST dsf_status dsf_series_write(dsf_series *s, hid_t file, const char *name
 DSF_MUST dsf_status dsf_series_narrow(dsf_series *s, hid_t file, const char *name, int64_t width);
 void dsf_series_free(dsf_series *s);
 
-/* Appends n int32 or uint8 elements to a one-dimensional dataset that grows, making it first. */
-DSF_MUST dsf_status dsf_series_axis(hid_t file, const char *name, const char *path, hid_t type,
-                                    const void *data, int64_t from, int64_t n);
+/* Appends to a one-dimensional dataset that grows (token ids, labels, masks), making it first. */
+typedef struct {
+    const void *data; /* [n] int32, or uint8 with `bytes` */
+    int64_t from, n;  /* index of the first in the dataset */
+    bool bytes;
+} dsf_axis_rows;
+DSF_MUST dsf_status dsf_series_axis(hid_t file, const char *name, const char *path,
+                                    dsf_axis_rows rows);
 
 #endif

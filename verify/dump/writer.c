@@ -57,14 +57,15 @@ static dsf_status write_lists(dsf_dump *d)
     for (int i = 0; i < d->labels.n; i++) {
         dsf_label_list *l = &d->labels.list[i];
         if (l->n == l->written) continue;
-        DSF_TRY(dsf_series_axis(d->file, d->part, l->path, H5T_STD_I32LE, l->label + l->written,
-                                l->written, l->n - l->written));
+        DSF_TRY(dsf_series_axis(
+            d->file, d->part, l->path,
+            (dsf_axis_rows){l->label + l->written, l->written, l->n - l->written, false}));
         l->written = l->n;
     }
     if (d->n_tokens > d->tokens_written)
-        DSF_TRY(dsf_series_axis(d->file, d->part, "/token_ids", H5T_STD_I32LE,
-                                d->ids + d->tokens_written, d->tokens_written,
-                                d->n_tokens - d->tokens_written));
+        DSF_TRY(dsf_series_axis(d->file, d->part, "/token_ids",
+                                (dsf_axis_rows){d->ids + d->tokens_written, d->tokens_written,
+                                                d->n_tokens - d->tokens_written, false}));
     d->tokens_written = d->n_tokens;
     return DSF_OK;
 }
@@ -160,6 +161,7 @@ static dsf_status add_series(dsf_dump *d, const dsf_tap_value *v, bool oneshot)
 static dsf_status find_series(dsf_dump *d, const dsf_tap_value *v, dsf_series **out)
 {
     bool oneshot = v->tap.id == DSF_TAP_LOGITS && d->oneshot;
+    *out = NULL;
     for (int i = 0; i < d->n_series && !*out; i++) {
         dsf_series *s = &d->series[i];
         if (s->tap.id == v->tap.id && s->tap.layer == v->tap.layer && s->oneshot == oneshot)
@@ -245,8 +247,8 @@ static dsf_status take_value(dsf_dump *d, const dsf_tap_value *v)
     if (t->rank < 1 || t->rank > DSF_MAX_RANK || t->dim[0] != v->n || v->n > INT32_MAX)
         return DSF_FAIL(DSF_EINVAL, "tap %s: tensor of rank %d with %lld rows, %lld labels",
                         dsf_taps[v->tap.id].path, t->rank, (long long)t->dim[0], (long long)v->n);
-    dsf_series *s = NULL;
-    int64_t n;
+    dsf_series *s;
+    int64_t n = 0;
     DSF_TRY(find_series(d, v, &s));
     DSF_TRY(pick_rows(d, s, v, &n));
     for (int64_t i = 0; i < n; i++) DSF_TRY(take_row(d, s, v, d->order[i]));
@@ -345,8 +347,8 @@ static dsf_status start(dsf_dump *d, const dsf_dump_meta *m)
     DSF_TRY(put_attributes(d, m));
     DSF_TRY(take_tokens(d, m->token_ids, m->n_tokens));
     if (m->image_mask)
-        DSF_TRY(dsf_series_axis(d->file, d->part, "/image_mask", H5T_STD_U8LE, m->image_mask, 0,
-                                m->n_tokens));
+        DSF_TRY(dsf_series_axis(d->file, d->part, "/image_mask",
+                                (dsf_axis_rows){m->image_mask, 0, m->n_tokens, true}));
     return dsf_dump_flush(d);
 }
 

@@ -103,7 +103,8 @@ static inline void copy_tap(dsf_dump *d, dsf_tap tap, const dsf_dump_array *a, i
 }
 
 /* Copies every tap of `from` through the writer. mode: what the copy says it is. */
-static inline void copy_dump(const char *from, const char *to, const char *mode, edit_fn edit)
+static inline void copy_dump(const char *from, const char *to, const char *mode, edit_fn edit,
+                             const dsf_dump_filter *filter)
 {
     dsf_dump_file *f;
     int32_t *ids;
@@ -117,7 +118,8 @@ static inline void copy_dump(const char *from, const char *to, const char *mode,
                                 .mode = mode,
                                 .token_ids = ids,
                                 .n_tokens = n,
-                                .n_decode = 16}; /* room for the rows of the draft block */
+                                .n_decode = 16, /* room for the rows of the draft block */
+                                .filter = filter ? *filter : (dsf_dump_filter){.n_globs = 0}};
     dsf_dump *d;
     GOOD(dsf_dump_create(&d, to, &meta));
     for (int64_t i = 0; i < dsf_dump_count(f); i++) {
