@@ -151,7 +151,8 @@ static void look_for_holes(dsf_walk *w, dsf_dump_file *b, int n_layers)
         if (w->unknown[0] && same_folder(w->unknown, x->a))
             (void)snprintf(w->odd, sizeof w->odd, "%s is absent and %s is no tap: renamed?", x->a,
                            w->unknown);
-        else if (!may_lack(x, dsf_dump_info_of(b)) && x->tap.layer >= 0 && x->tap.layer < n_layers && holds_layer(b, x->tap.layer) &&
+        else if (!may_lack(x, dsf_dump_info_of(b)) && x->tap.layer >= 0 &&
+                 x->tap.layer < n_layers && holds_layer(b, x->tap.layer) &&
                  holds_kind(w, x->tap.id))
             (void)snprintf(w->odd, sizeof w->odd,
                            "%s is missing, though ours has this layer, and this tap of others",

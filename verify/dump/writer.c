@@ -1,5 +1,6 @@
 #include "verify/dump/writer.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -250,6 +251,7 @@ static dsf_status take_value(dsf_dump *d, const dsf_tap_value *v)
     dsf_series *s;
     int64_t n = 0;
     DSF_TRY(find_series(d, v, &s));
+    assert(s);
     DSF_TRY(pick_rows(d, s, v, &n));
     for (int64_t i = 0; i < n; i++) DSF_TRY(take_row(d, s, v, d->order[i]));
     return n >= ROWS_AT_ONCE || d->pending >= PENDING_BYTES ? dsf_dump_flush(d) : DSF_OK;
