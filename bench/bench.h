@@ -32,6 +32,7 @@ typedef struct {
     uint8_t *buffer; /* far larger than the last cache */
     size_t bytes, at;
     int threads;
+    double share; /* of the processors, in percent, that the last arithmetic measurement got */
 } dsf_ceiling;
 
 DSF_MUST dsf_status dsf_ceiling_open(dsf_ceiling *c, dsf_pool *pool, size_t bytes);
@@ -85,11 +86,13 @@ void dsf_bench_heading(dsf_bench *b, const char *text);
 /* The limits between whose measurements the runs of one figure lie. */
 typedef struct {
     dsf_samples read, bf16, f32; /* bytes and operations a second */
+    dsf_samples share;           /* of the processors that we got: 100 on a quiet machine */
 } dsf_limits;
 
 /* Measures all three once, adds them to the samples, and returns the least time in ns in which this
  * machine could move `bytes` and do `flops`, by the numbers of this moment. */
 double dsf_limits_take(dsf_bench *b, dsf_limits *l, double bytes, double flops);
+void dsf_limits_reset(dsf_limits *l);
 void dsf_limits_json(dsf_buf *json, const dsf_limits *l);
 
 /* --- the measurements --- */

@@ -1,6 +1,9 @@
 #include "ceiling.h"
 
+#include <math.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -59,6 +62,7 @@ dsf_status dsf_ceiling_open(dsf_ceiling *c, dsf_pool *pool, size_t bytes)
     void *p = NULL;
     DSF_TRY(dsf_mem_map(&p, c->bytes));
     c->buffer = p;
+    (void)madvise(p, c->bytes, MADV_HUGEPAGE); /* a limit: no share of it for page tables */
     job j = {.c = c};
     dsf_pool_run(pool, (int64_t)(c->bytes / ITEM), fill_item, &j);
     return DSF_OK;
@@ -103,14 +107,23 @@ static void f32_item(void *arg, int64_t item, int worker)
     ((job *)arg)->spun += dsf_spin_f32_avx512(SPIN_ROUNDS);
 }
 
+static int64_t processor_ns(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0
+               ? (int64_t)t.tv_sec * 1000000000 + t.tv_nsec
+               : 0;
+}
+
 static double spin(dsf_ceiling *c, dsf_pool_fn *fn, int flops)
 {
     job j = {.c = c};
     if (!have_avx512()) return 0;
-    int64_t items = (int64_t)c->threads * SPIN_ITEMS, t0 = dsf_clock_ns();
+    int64_t items = (int64_t)c->threads * SPIN_ITEMS, t0 = dsf_clock_ns(), p0 = processor_ns();
     dsf_pool_run(c->pool, items, fn, &j);
-    double seconds = (double)(dsf_clock_ns() - t0) * 1e-9;
-    return (double)items * SPIN_ROUNDS * flops / seconds;
+    double wall = (double)(dsf_clock_ns() - t0);
+    c->share = fmin(100, 100 * (double)(processor_ns() - p0) / wall / c->threads);
+    return (double)items * SPIN_ROUNDS * flops / (wall * 1e-9);
 }
 
 double dsf_ceiling_bf16(dsf_ceiling *c) { return spin(c, bf16_item, DSF_SPIN_BF16_FLOPS); }

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads n bytes (a multiple of 1024, 64-aligned) and returns something that depends on them all. */
+/* Reads n bytes (a multiple of 4096, 64-aligned) and returns something that depends on them all. */
 uint64_t dsf_read_avx512(const uint8_t *p, size_t n);
 /* Do `rounds` rounds of independent multiply-adds in registers and return the sum of the results;
  * a round is so many floating-point operations. */

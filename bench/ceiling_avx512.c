@@ -9,17 +9,23 @@
 #define UNROLL _Pragma("GCC unroll 24")
 #endif
 
+/* Four streams: one alone leaves the memory a tenth below its rate. */
 uint64_t dsf_read_avx512(const uint8_t *p, size_t n)
 {
-    __m512i sum[8];
-    UNROLL for (int i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
-    for (size_t at = 0; at < n; at += 1024) UNROLL for (size_t i = 0; i < 16; i++)
+    enum { STREAMS = 4, STRIDE = 256, AHEAD = 4096 };
+    __m512i sum[STREAMS];
+    size_t part = n / STREAMS;
+    UNROLL for (int i = 0; i < STREAMS; i++) sum[i] = _mm512_setzero_si512();
+    for (size_t at = 0; at < part; at += STRIDE) UNROLL for (int k = 0; k < STREAMS; k++)
         {
-            const uint8_t *q = p + at + 64 * i;
-            _mm_prefetch((const char *)q + 4096, _MM_HINT_T0);
-            sum[i % 8] = _mm512_add_epi64(sum[i % 8], _mm512_load_si512(q));
+            const uint8_t *q = p + (size_t)k * part + at;
+            UNROLL for (int i = 0; i < STRIDE; i += 64)
+            {
+                _mm_prefetch((const char *)q + AHEAD + i, _MM_HINT_T0);
+                sum[k] = _mm512_add_epi64(sum[k], _mm512_load_si512(q + i));
+            }
         }
-    UNROLL for (int i = 1; i < 8; i++) sum[0] = _mm512_add_epi64(sum[0], sum[i]);
+    UNROLL for (int i = 1; i < STREAMS; i++) sum[0] = _mm512_add_epi64(sum[0], sum[i]);
     return (uint64_t)_mm512_reduce_add_epi64(sum[0]);
 }
 

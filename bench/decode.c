@@ -1,4 +1,5 @@
 /* Time per generated token at given positions of a sequence. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -100,27 +101,28 @@ static void add_figures(job *j, int64_t context, dsf_buf *json, dsf_buf *text)
     const dsf_division *d = &j->division;
     double tokens = d->passes, t = dsf_samples_median(&j->time);
     double read = dsf_samples_median(&j->limits.read);
-    double share = read > 0 ? 1e11 * d->bytes / tokens / read / t : 0;
+    bool cached = dsf_bench_cached(j->b, j->engine); /* then the memory is no limit */
+    double share = read > 0 && !cached ? 1e11 * d->bytes / tokens / read / t : NAN;
     dsf_json_add_num(json, "median_ns", t);
     dsf_json_add_num(json, "spread", dsf_samples_spread(&j->time));
+    dsf_json_add_num(json, "mean_ns", d->wall_ns / tokens);
     dsf_json_add_int(json, "tokens", d->passes);
     dsf_json_add_num(json, "tokens_per_s", 1e9 / t);
     dsf_json_add_num(json, "bytes_per_token", d->bytes / tokens);
     dsf_limits_json(json, &j->limits);
-    dsf_json_add_cstr(json, "limit", "memory");
+    dsf_json_add_cstr(json, "limit", cached ? "none: the weights fit the last cache" : "memory");
     dsf_json_add_num(json, "percent", share);
     if (j->ratio.n) {
         dsf_bench_sample(json, "ref_ns", &j->ref_time, 1);
         dsf_bench_sample(json, "ref_ratio", &j->ratio, 1);
     }
-    dsf_division_json(d, &j->limits, tokens, json);
-    dsf_buf_fmt(text,
-                "decode at %lld: %.2f ms a token +-%.1f%% (%.2f tokens/s), %.1f%% of %.2f GB/s",
-                (long long)context, t * 1e-6, 100 * dsf_samples_spread(&j->time), 1e9 / t, share,
-                read * 1e-9);
+    dsf_division_json(d, cached ? NULL : &j->limits, tokens, json);
+    dsf_buf_fmt(text, "decode at %lld: %.2f ms a token +-%.1f%% (%.2f tokens/s)",
+                (long long)context, t * 1e-6, 100 * dsf_samples_spread(&j->time), 1e9 / t);
+    if (!cached) dsf_buf_fmt(text, ", %.1f%% of %.2f GB/s", share, read * 1e-9);
     if (j->ratio.n)
         dsf_buf_fmt(text, ", %.0f times the reference's speed", dsf_samples_median(&j->ratio));
-    dsf_division_text(d, &j->limits, tokens, text);
+    dsf_division_text(d, cached ? NULL : &j->limits, tokens, text);
     if (dsf_division_outside(d) > 5) j->b->missed++;
 }
 
@@ -156,7 +158,7 @@ static dsf_status run_timed(job *j, const int32_t *untimed)
     }
     for (int f = 0; f < j->o->n_contexts; f++) {
         j->division = (dsf_division){.n = 0};
-        j->limits.read.n = j->limits.bf16.n = j->limits.f32.n = 0;
+        dsf_limits_reset(&j->limits);
         j->time.n = j->ref_time.n = j->ratio.n = 0;
         DSF_TRY(run_frontier(j, f));
         DSF_TRY(report(j, f, untimed));

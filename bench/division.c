@@ -60,6 +60,7 @@ static int longest_first(const void *a, const void *b)
 
 static double percent_of_limit(const dsf_division_part *p, const dsf_limits *l)
 {
+    if (!l) return NAN;
     double read = dsf_samples_median(&l->read);
     double peak = fmax(dsf_samples_median(&l->bf16), dsf_samples_median(&l->f32));
     double least = fmax(read > 0 ? p->bytes / read : 0, peak > 0 ? p->flops / peak : 0);
@@ -92,13 +93,13 @@ void dsf_division_text(const dsf_division *d, const dsf_limits *l, double tokens
 {
     dsf_division sorted = *d;
     qsort(sorted.part, (size_t)sorted.n, sizeof *sorted.part, longest_first);
-    dsf_buf_fmt(text, "\n  %-18s %-7s %6s %12s %7s %9s", "operation", "variant", "runs", "us/token",
-                "share", "of limit");
+    dsf_buf_fmt(text, "\n  %-18s %-7s %6s %12s %7s%s", "operation", "variant", "runs", "us/token",
+                "share", l ? "  of limit" : "");
     for (int i = 0; i < sorted.n; i++) {
         const dsf_division_part *p = &sorted.part[i];
-        dsf_buf_fmt(text, "\n  %-18s %-7s %6.1f %12.2f %6.1f%% %8.1f%%", p->op, p->variant,
-                    p->steps / (double)d->passes, p->ns / tokens * 1e-3, 100 * p->ns / d->wall_ns,
-                    percent_of_limit(p, l));
+        dsf_buf_fmt(text, "\n  %-18s %-7s %6.1f %12.2f %6.1f%%", p->op, p->variant,
+                    p->steps / (double)d->passes, p->ns / tokens * 1e-3, 100 * p->ns / d->wall_ns);
+        if (l) dsf_buf_fmt(text, " %8.1f%%", percent_of_limit(p, l));
     }
     dsf_buf_fmt(text, "\n  %-26s %6s %12.2f %6.1f%%", "outside the steps", "",
                 (d->wall_ns - sum_ns(d)) / tokens * 1e-3, dsf_division_outside(d));

@@ -35,6 +35,7 @@ typedef struct {
     const char *name;
     const uint8_t *base;
     size_t planned, high;
+    bool filled; /* by every run: planned must be met. Inputs hold the worst split into groups. */
 } arena;
 
 typedef struct {
@@ -113,16 +114,19 @@ static dsf_status open_run(job *j)
         return DSF_FAIL(DSF_EINVAL, "context %lld: at least %d", (long long)j->engine->opt.context,
                         DECODED + 1);
     const dsf_exec *e = &j->engine->exec, *d = &j->engine->draft;
-    j->arena[0] = (arena){"pass: values", e->scratch, e->plan->scratch_bytes, 0};
-    j->arena[1] = (arena){"pass: inputs", e->input, e->plan->input_bytes, 0};
-    j->arena[2] = (arena){"caches", e->cache, e->plan->cache_bytes, 0};
+    j->arena[0] = (arena){"pass: values", e->scratch, e->plan->scratch_bytes, 0, true};
+    j->arena[1] = (arena){"pass: inputs", e->input, e->plan->input_bytes, 0, false};
+    j->arena[2] = (arena){"caches", e->cache, e->plan->cache_bytes, 0, true};
     if (j->engine->draft_plan)
-        j->arena[3] = (arena){"pass: draft", d->scratch, d->plan->scratch_bytes, 0};
+        j->arena[3] = (arena){"pass: draft", d->scratch, d->plan->scratch_bytes, 0, true};
     return DSF_OK;
 }
 
 /* Arena offsets are multiples of 64. */
-static bool exact(const arena *a) { return a->high <= a->planned && a->planned - a->high < 64; }
+static bool exact(const arena *a)
+{
+    return a->high <= a->planned && (!a->filled || a->planned - a->high < 64);
+}
 
 static dsf_status report(job *j)
 {

@@ -27,7 +27,8 @@ void dsf_division_add(dsf_division *d, dsf_engine *e, double wall_ns);
 void dsf_division_reset(dsf_engine *e);
 /* Share of the wall time that no step has, in percent. */
 double dsf_division_outside(const dsf_division *d);
-/* Largest first, for one token of `tokens`; ceilings give each part's share of its own limit. */
+/* Largest first, for one token of `tokens`; l gives each part's share of its own limit; NULL: none.
+ */
 void dsf_division_json(const dsf_division *d, const dsf_limits *l, double tokens, dsf_buf *json);
 void dsf_division_text(const dsf_division *d, const dsf_limits *l, double tokens, dsf_buf *text);
 
@@ -56,6 +57,8 @@ DSF_MUST dsf_status dsf_bench_feed(dsf_session *s, const int32_t *ids, int64_t n
 DSF_MUST dsf_status dsf_bench_next(const dsf_session *s, float *work, int32_t *id);
 /* Name, sizes, context, chunk, prefill mode and variants of an engine. */
 void dsf_bench_describe(const dsf_engine *e, dsf_buf *json);
+/* The weights stay in the last cache: what the memory can do is no limit then. */
+bool dsf_bench_cached(const dsf_bench *b, const dsf_engine *e);
 /* Emits a line in place of a figure whose output is wrong. */
 DSF_MUST dsf_status dsf_bench_refuse(dsf_bench *b, const char *what, const char *why,
                                      dsf_buf *json);

@@ -66,6 +66,11 @@ void dsf_bench_describe(const dsf_engine *e, dsf_buf *json)
     dsf_buf_free(&variants);
 }
 
+bool dsf_bench_cached(const dsf_bench *b, const dsf_engine *e)
+{
+    return e->load.weights.mapped_bytes < 2 * b->host.last_cache;
+}
+
 dsf_status dsf_bench_refuse(dsf_bench *b, const char *what, const char *why, dsf_buf *json)
 {
     dsf_buf text = {.max = 0};

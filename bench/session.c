@@ -115,6 +115,7 @@ double dsf_limits_take(dsf_bench *b, dsf_limits *l, double bytes, double flops)
     dsf_samples_add(&l->read, read);
     dsf_samples_add(&l->bf16, bf16);
     dsf_samples_add(&l->f32, f32);
+    dsf_samples_add(&l->share, b->ceiling.share);
     return 1e9 * fmax(bytes / read, peak > 0 ? flops / peak : 0);
 }
 
@@ -125,7 +126,10 @@ void dsf_limits_json(dsf_buf *json, const dsf_limits *l)
     dsf_bench_sample(json, "bf16_gflop_s", &l->bf16, 1e-9);
     dsf_bench_sample(json, "f32_gflop_s", &l->f32, 1e-9);
     dsf_json_end(json, '}');
+    dsf_bench_sample(json, "processor_share_percent", &l->share, 1);
 }
+
+void dsf_limits_reset(dsf_limits *l) { l->read.n = l->bf16.n = l->f32.n = l->share.n = 0; }
 
 dsf_status dsf_bench_ceiling(dsf_bench *b)
 {
@@ -144,9 +148,10 @@ dsf_status dsf_bench_ceiling(dsf_bench *b)
                {"f32 fma", "GFLOP/s", &l.f32}};
     dsf_buf json = {.max = 0}, text = {.max = 0};
     for (int i = 0; i < 3; i++)
-        dsf_buf_fmt(&text, "%-16s %12.2f %6.1f%% %s%s", row[i].name,
+        dsf_buf_fmt(&text, "%-16s %12.2f %6.1f%% %s\n", row[i].name,
                     dsf_samples_median(row[i].s) * 1e-9, 100 * dsf_samples_spread(row[i].s),
-                    row[i].unit, i < 2 ? "\n" : "");
+                    row[i].unit);
+    dsf_buf_fmt(&text, "%.0f%% of the processors' time was ours", dsf_samples_median(&l.share));
     dsf_bench_begin(b, &json, "ceiling");
     dsf_json_add_int(&json, "buffer_bytes", (int64_t)b->ceiling.bytes);
     dsf_json_add_int(&json, "last_cache_bytes", b->host.last_cache);

@@ -96,8 +96,8 @@ typedef struct {
     int64_t top_k;                    /* 0: off */
     uint64_t seed;
 } dsf_sampling;
-/* work: [n] floats of scratch. logprob (may be NULL): natural log-probability under temperature 1.
- */
+/* work: [n] floats of scratch (not used at temperature 0); holds what was drawn from. logprob (may
+ * be NULL): natural log-probability under temperature 1. EINVAL: a NaN or +inf among the logits. */
 DSF_MUST dsf_status dsf_sample(const float *logits, int64_t n, const dsf_sampling *p,
                                int64_t position, float *work, int32_t *id, double *logprob);
 

@@ -68,6 +68,12 @@ int dsf_build_input_rows(const dsf_build *b, int layer)
     return source ? DSF_ROWS_ALL : DSF_ROWS_KV(layer);
 }
 
+int64_t dsf_build_entries(const dsf_build *b, int layer)
+{
+    int64_t n = b->p->size.context / b->c->ratio[layer];
+    return n > 0 ? n : 1;
+}
+
 /* Section 13. A ring keeps `rewind` rows more than the window, so that a sequence can be taken back
  * that far without recomputing. */
 static void declare_caches(dsf_build *b)
@@ -80,7 +86,7 @@ static void declare_caches(dsf_build *b)
         (void)snprintf(name, sizeof name, "ring%d", l);
         b->cache.ring[l] = dsf_plan_cache(b->p, name, DSF_Q8, 3, ring);
         if (l >= c->n_layers || dsf_config_kv_source(c, l) != l) continue;
-        int64_t entries = s->context / c->ratio[l];
+        int64_t entries = dsf_build_entries(b, l);
         const int64_t kv[3] = {s->slots, entries, c->head_dim},
                       ik[3] = {s->slots, entries, c->index_head_dim};
         (void)snprintf(name, sizeof name, "kv_main%d", l);

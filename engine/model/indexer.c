@@ -38,7 +38,7 @@ void dsf_build_indexer(dsf_build *b, int layer, dsf_val u, dsf_val rq)
                              .block = c->candidate_block_size,
                              .topk = c->index_topk,
                              .pool_blocks = publishes ? c->candidate_topk_blocks : 0,
-                             .entries = p->size.context / c->ratio[layer],
+                             .entries = dsf_build_entries(b, layer),
                              .unfused = b->m->unfused};
     dsf_index_out o = dsf_rec_index(p, &in, &b->rows);
     if (in.unfused) dsf_plan_show(p, DSF_TAP_ATTN_INDEX_SCORES, layer, o.scores);

@@ -26,7 +26,8 @@ static void print_value(dsf_buf *out, const dsf_plan *p, dsf_val at)
                     (long long)v->dim[i]);
     dsf_buf_fmt(out, "]%s", dsf_dtype_name(v->dtype));
     if (v->kind == DSF_VALUE_SCRATCH || v->kind == DSF_VALUE_CACHE)
-        dsf_buf_fmt(out, "+%zu", p->value[dsf_plan_base(p, at)].offset); /* a view's are its base's */
+        dsf_buf_fmt(out, "+%zu",
+                    p->value[dsf_plan_base(p, at)].offset); /* a view's are its base's */
 }
 
 void dsf_plan_print(const dsf_plan *p, dsf_buf *out)

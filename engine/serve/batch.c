@@ -40,8 +40,8 @@ static void put_pair(layout *w, const dsf_session *s, int64_t t, int64_t end)
     w->pairs++;
 }
 
-/* Lowest window position of the decoder half: `replay` cuts a prompt's windows there, whether or not
- * its pass is shared, so that its bits do not depend on neighbours. One token is no prompt. */
+/* Lowest window position of the decoder half: `replay` cuts a prompt's windows there, whether or
+ * not its pass is shared, so that its bits do not depend on neighbours. One token is no prompt. */
 static int64_t cut_of(const dsf_session *s)
 {
     const dsf_engine *e = s->engine;
@@ -123,8 +123,8 @@ static void set_ranges(layout *w, const dsf_session *s, dsf_prefill mode)
  * back no further than to that end: s->floor. */
 static void commit(dsf_session *s, dsf_prefill mode)
 {
-    bool skipped = mode != DSF_PREFILL_EXACT &&
-                   s->fed - s->engine->load.config.window_size > s->prompt_from;
+    bool skipped =
+        mode != DSF_PREFILL_EXACT && s->fed - s->engine->load.config.window_size > s->prompt_from;
     s->n += s->take;
     if (s->n > s->furthest) s->furthest = s->n;
     s->serial = s->engine->serial;
@@ -158,7 +158,8 @@ static dsf_status check_batch(const dsf_engine *e, dsf_session *const *batch, si
     return DSF_OK;
 }
 
-/* Lays out what is queued, session by session, up to a chunk. Returns one that has rows, or NULL. */
+/* Lays out what is queued, session by session, up to a chunk. Returns one that has rows, or NULL.
+ */
 static const dsf_session *put_batch(layout *w, dsf_session *const *batch, size_t n)
 {
     const dsf_session *one = NULL;

@@ -106,7 +106,6 @@ static void copy_slot(const dsf_exec *e, const dsf_value *v, int from, int to, i
 {
     dsf_tensor t = {.dtype = v->dtype, .rank = v->rank, .data = e->cache + v->offset};
     memcpy(t.dim, v->dim, sizeof t.dim);
-    if (t.dim[1] == 0) return; /* a context too short for one entry */
     int64_t slot = dsf_tensor_stride(&t), row = slot / t.dim[1];
     if (rows > t.dim[1]) rows = t.dim[1];
     memcpy((uint8_t *)t.data + to * slot, (uint8_t *)t.data + from * slot, (size_t)(rows * row));

@@ -231,6 +231,7 @@ static void add_run(dsf_floor_noise *n, const dsf_json *run, const char *kind)
     const dsf_json *tap = dsf_json_get(dsf_json_get(run, "by_tap"), kind);
     if (!tap) return;
     n->known = true;
+    n->runs++;
     widen(&n->rel_l2, field(tap, "rel_l2_max"));
     widen(&n->row_median, field(tap, "row_median_max"));
     widen(&n->row_max, field(tap, "row_max"));

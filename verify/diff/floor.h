@@ -21,6 +21,7 @@ typedef struct dsf_floor dsf_floor;
 /* The largest noise of one kind of tap. */
 typedef struct {
     bool known;
+    int runs; /* how many measurements this is the maximum of */
     double rel_l2, row_median, row_max, max_abs, changed; /* changed: fraction of elements */
 } dsf_floor_noise;
 

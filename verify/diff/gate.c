@@ -63,6 +63,11 @@ static bool get_limits(const dsf_diff_state *s, dsf_tap tap, const dsf_diff_tap 
     l->rate = fmax(own->changed, all->changed);
     /* the published maxima without flips count layers apart, the fractions do not */
     if (l->rate == 0.0 && all->row_max > 0.0) l->rate = l->k.every.changed;
+    /* no flip in `runs` measurements of these elements bounds the rate, it does not make it zero:
+     * at one flip in all of them it would have been this */
+    int runs = own->known ? own->runs : all->runs;
+    double elements = (double)t->rows * (double)t->width;
+    if (l->rate == 0.0 && !l->f32 && runs > 0 && elements > 0.0) l->rate = 1.0 / (runs * elements);
     return true;
 }
 

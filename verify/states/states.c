@@ -45,7 +45,6 @@ static void make_ids(int32_t *ids, int64_t n, int64_t vocab, uint64_t salt)
 /* Copies rows [from, to) of a slot, index modulo the cache's length. */
 static void add_rows(state *s, const dsf_tensor *t, int slot, int64_t from, int64_t to)
 {
-    if (from == to) return; /* an empty cache has no rows to divide by */
     int64_t slot_bytes = dsf_tensor_stride(t), row = slot_bytes / t->dim[1];
     for (int64_t i = from; i < to; i++) {
         memcpy(s->cache + s->bytes, (uint8_t *)t->data + slot * slot_bytes + (i % t->dim[1]) * row,

@@ -9,7 +9,7 @@
 #include "dsf.h"
 #include "serve/engine.h"
 
-#define GOOD(call)      cr_assert_eq((call), DSF_OK, "%s", dsf_error_text())
+#define GOOD(call)        cr_assert_eq((call), DSF_OK, "%s", dsf_error_text())
 #define REFUSED(st, call) cr_assert_eq((call), (st), "%s", dsf_error_text())
 /* The record of the last failure holds these words. */
 #define SAYS(words)                                                                                \
@@ -106,8 +106,8 @@ static inline void take_logits(const dsf_session *s, float *out)
 /* Logits after tokens [0, n) of sequence `salt`, fed one by one under `exact`: the definition. */
 static inline void want_logits(int salt, int64_t n, float *out)
 {
-    dsf_engine *e = open_engine((dsf_options){
-        .context = n, .chunk = 1, .prefill = DSF_PREFILL_EXACT});
+    dsf_engine *e =
+        open_engine((dsf_options){.context = n, .chunk = 1, .prefill = DSF_PREFILL_EXACT});
     dsf_session *s = open_session(e);
     feed_run(s, salt, 0, n);
     take_logits(s, out);

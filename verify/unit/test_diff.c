@@ -15,7 +15,8 @@ typedef struct {
     edit_fn edit;
     bool floor;
     const char *only;
-    bool whole; /* else layers 1 to 5, which is quicker */
+    bool whole; /* else layers 1 to 5, or `layer` alone, which is quicker */
+    int layer;
 } trial;
 
 static const char *const layers_only[] = {"layers/**"};
@@ -26,7 +27,9 @@ static dsf_status compare(const trial *t, dsf_diff_report *r)
 {
     const char *reference = golden_path(t->reference ? t->reference : "tiny-b/dump-p0.h5");
     const char *ours = temp_path("ours.h5");
-    copy_dump(reference, ours, t->mode ? t->mode : "injected", t->edit, t->whole ? NULL : &some);
+    dsf_dump_filter filter = some;
+    if (t->layer) filter.layer_from = filter.layer_to = t->layer;
+    copy_dump(reference, ours, t->mode ? t->mode : "injected", t->edit, t->whole ? NULL : &filter);
     const dsf_diff_options o = {.reference = reference,
                                 .ours = ours,
                                 .floor = t->floor ? golden_path("noise_floor.json") : NULL,
@@ -91,10 +94,11 @@ static bool one_ulp(const char *path, dsf_dump_array *a)
 
 Test(diff, one_rounding_is_seen_exactly_and_counted_elsewhere)
 {
-    expect_caught(&(trial){.edit = one_ulp}, "layers/03/attn/q row 17 column 168: reference -0.55");
-    expect_caught(&(trial){.edit = one_ulp}, "inputs agree");
+    expect_caught(&(trial){.edit = one_ulp, .layer = 3},
+                  "layers/03/attn/q row 17 column 168: reference -0.55");
+    expect_caught(&(trial){.edit = one_ulp, .layer = 3}, "inputs agree");
     dsf_diff_report r;
-    GOOD(compare(&(trial){.edit = one_ulp, .floor = true}, &r));
+    GOOD(compare(&(trial){.edit = one_ulp, .floor = true, .layer = 3}, &r));
     cr_expect(r.good, "%s", r.verdict);
     int64_t changed = 0;
     for (int64_t i = 0; i < r.n_taps; i++) changed += r.tap[i].changed;
@@ -191,24 +195,26 @@ Test(diff, faults_are_named_where_they_are)
 {
     static const struct {
         edit_fn edit;
+        int layer;
         const char *words;
     } fault[] = {
-        {zeroed, "layers/03/attn/o row 50"},
-        {gain, "layers/05/attn/y row"},
-        {gain, "median row is not bit-equal"},
-        {f32_gain, "layers/05/ffn/comb row"},
-        {swapped, "2 of 96 rows over"},
-        {nan_here, "layers/03/ffn/u row 3 column 7"},
-        {nan_here, "0 NaN in the reference, 1 here"},
-        {window_edge, "8 of 8 rows with t < 8 (the window) differ, 0 of the other 88"},
-        {odd_rows, "layers/02/attn/o row"},
-        {quantiser, "must be bit-equal: row 3"},
-        {hash_row, "layers/01/engram/rows row 5 column 2"},
-        {weights_by_place, "layers/03/ffn/expert_weights"},
-        {narrower, "shape: rows of rank 1 with 128 elements, here 1 with 64"},
+        {zeroed, 3, "layers/03/attn/o row 50"},
+        {gain, 5, "layers/05/attn/y row"},
+        {gain, 5, "median row is not bit-equal"},
+        {f32_gain, 5, "layers/05/ffn/comb row"},
+        {swapped, 3, "2 of 96 rows over"},
+        {nan_here, 3, "layers/03/ffn/u row 3 column 7"},
+        {nan_here, 3, "0 NaN in the reference, 1 here"},
+        {window_edge, 3, "8 of 8 rows with t < 8 (the window) differ, 0 of the other 88"},
+        {odd_rows, 2, "layers/02/attn/o row"},
+        {quantiser, 2, "must be bit-equal: row 3"},
+        {hash_row, 1, "layers/01/engram/rows row 5 column 2"},
+        {weights_by_place, 3, "layers/03/ffn/expert_weights"},
+        {narrower, 3, "shape: rows of rank 1 with 128 elements, here 1 with 64"},
     };
     for (unsigned i = 0; i < sizeof fault / sizeof *fault; i++)
-        expect_caught(&(trial){.edit = fault[i].edit, .floor = true}, fault[i].words);
+        expect_caught(&(trial){.edit = fault[i].edit, .floor = true, .layer = fault[i].layer},
+                      fault[i].words);
 }
 
 /* One expert's rows, one rounding each. */
@@ -225,7 +231,8 @@ static bool expert_rows(const char *path, dsf_dump_array *a)
 
 Test(diff, a_faulty_expert_is_named)
 {
-    expect_caught(&(trial){.edit = expert_rows, .floor = true}, "rows with expert 5 differ, 0 of");
+    expect_caught(&(trial){.edit = expert_rows, .floor = true, .layer = 3},
+                  "rows with expert 5 differ, 0 of");
 }
 
 static bool nan_both(const char *path, dsf_dump_array *a)
@@ -366,7 +373,7 @@ Test(diff, choices_are_excused_at_ties_only)
     find_tie(flip_row);
     by_scores = true;
     dsf_diff_report r;
-    GOOD(compare(&(trial){.edit = other_entry, .floor = true}, &r));
+    GOOD(compare(&(trial){.edit = other_entry, .floor = true, .layer = 2}, &r));
     cr_expect(r.good, "%s", r.verdict);
     for (int64_t i = 0; i < r.n_taps; i++) {
         if (!is(r.tap[i].path, "layers/02/attn/topk")) continue;
@@ -375,12 +382,12 @@ Test(diff, choices_are_excused_at_ties_only)
     }
     dsf_diff_report_free(&r);
     by_scores = false; /* equal scores: the tie has an order, smaller id first */
-    expect_caught(&(trial){.edit = other_entry, .floor = true},
+    expect_caught(&(trial){.edit = other_entry, .floor = true, .layer = 2},
                   "wrong choice at row 55: its scores equal the reference's");
     flip_row = 19;
     find_tie(flip_row);
     by_scores = true;
-    expect_caught(&(trial){.edit = other_entry, .floor = true},
+    expect_caught(&(trial){.edit = other_entry, .floor = true, .layer = 2},
                   "wrong choice at row 19: margin 0.00739");
 }
 
@@ -419,11 +426,12 @@ static bool wrong_pool(const char *path, dsf_dump_array *a)
 
 Test(diff, wrong_choices_are_wrong)
 {
-    expect_caught(&(trial){.edit = unsorted, .floor = true}, "ids that do not ascend");
-    expect_caught(&(trial){.edit = unseen, .floor = true}, "an id that is not visible");
-    expect_caught(&(trial){.edit = wrong_expert, .floor = true},
+    expect_caught(&(trial){.edit = unsorted, .floor = true, .layer = 2}, "ids that do not ascend");
+    expect_caught(&(trial){.edit = unseen, .floor = true, .layer = 2}, "an id that is not visible");
+    expect_caught(&(trial){.edit = wrong_expert, .floor = true, .layer = 3},
                   "layers/03/ffn/expert_ids row 10 (wrong choice at row 10: margin");
-    expect_caught(&(trial){.edit = wrong_pool, .floor = true}, "layers/04/attn/pool row 90");
+    expect_caught(&(trial){.edit = wrong_pool, .floor = true, .layer = 4},
+                  "layers/04/attn/pool row 90");
 }
 
 static bool rolled_logits(const char *path, dsf_dump_array *a)
@@ -496,7 +504,7 @@ Test(diff, reports_read_as_json_and_as_a_table)
 {
     dsf_diff_report r;
     dsf_buf text = {0}, json = {0};
-    GOOD(compare(&(trial){.edit = zeroed, .floor = true}, &r));
+    GOOD(compare(&(trial){.edit = zeroed, .floor = true, .layer = 3}, &r));
     dsf_diff_print(&r, false, &text);
     dsf_diff_json(&r, &json);
     cr_expect_eq(strncmp(text.data, "first divergence: layers/03/attn/o row 50", 41), 0);

@@ -526,7 +526,7 @@ Test(dump, damaged_files_do_no_harm)
         memcpy(copy, data, n);
         for (int k = 0; k < 4; k++) {
             seed = seed * 1664525u + 1013904223u;
-            copy[seed % n] ^= (char)(1 << (seed >> 29));
+            copy[seed % n] = (char)(copy[seed % n] ^ 1 << (seed >> 29));
         }
         size_t size = i % 5 ? n : seed % n;
         if (dsf_dump_open_bytes(&f, "damaged", copy, size) != DSF_OK) {

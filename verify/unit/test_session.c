@@ -318,15 +318,16 @@ Test(session, decode_is_never_truncated)
     SAME_LOGITS(want, have, "one window replayed, the rest decoded");
 }
 
-/* A prompt that began alone and goes on beside a neighbour: the same bits as if it had stayed alone. */
+/* A prompt that began alone and goes on beside a neighbour: the same bits as if it had stayed
+ * alone. */
 Test(session, replay_does_not_depend_on_neighbours)
 {
     enum { N = 14 };
     float want[MINI_VOCAB], have[MINI_VOCAB];
     by_mode(DSF_PREFILL_REPLAY, 4, N, N, want);
     for (int salt = 7; salt < 9; salt++) { /* what was in the slot before must not matter either */
-        dsf_engine *e = open_engine((dsf_options){
-            .context = 40, .slots = 2, .chunk = 4, .prefill = DSF_PREFILL_REPLAY});
+        dsf_engine *e = open_engine(
+            (dsf_options){.context = 40, .slots = 2, .chunk = 4, .prefill = DSF_PREFILL_REPLAY});
         dsf_session *old = open_session(e);
         feed_run(old, salt, 0, 30);
         dsf_session_close(old);

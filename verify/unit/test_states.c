@@ -31,7 +31,7 @@ Test(states, all_roads_are_equal_on_three_threads)
 
 Test(states, all_roads_are_equal_on_the_reference_kernels)
 {
-    by_every_road((dsf_states_options){.threads = 1, .longest = 10, .variants = "ref"}, 10);
+    by_every_road((dsf_states_options){.threads = 2, .longest = 4, .variants = "ref"}, 4);
 }
 
 /* ---- rewind ---- */
@@ -146,7 +146,8 @@ Test(states, a_cone_prompt_given_up_half_way_recomputes)
         }
 }
 
-/* The same where the prompt went on beside a neighbour, in exact rows over what the cone left out. */
+/* The same where the prompt went on beside a neighbour, in exact rows over what the cone left out.
+ */
 Test(states, a_cone_prompt_finished_beside_a_neighbour_recomputes)
 {
     float want[MINI_VOCAB], have[MINI_VOCAB];
@@ -240,7 +241,8 @@ static dsf_status fail_at_logits(void *ud, const dsf_tap_value *v)
     return DSF_FAIL(DSF_EIO, "the disk is full");
 }
 
-/* The pass has written over ring rows that the session still needs; the next one must not use them. */
+/* The pass has written over ring rows that the session still needs; the next one must not use them.
+ */
 Test(states, a_step_after_a_failed_one_gives_the_same_bits)
 {
     for (int mode = DSF_PREFILL_CONE; mode <= DSF_PREFILL_EXACT; mode++)
@@ -268,8 +270,8 @@ Test(states, a_step_after_a_failed_one_gives_the_same_bits)
 Test(states, given_embeddings_of_the_table_give_the_same_bits)
 {
     enum { N = 13, DIM = 128 };
-    dsf_engine *e = open_engine((dsf_options){
-        .context = 20, .chunk = 4, .slots = 2, .given_embed = true});
+    dsf_engine *e =
+        open_engine((dsf_options){.context = 20, .chunk = 4, .slots = 2, .given_embed = true});
     dsf_session *s = open_session(e), *f;
     const uint16_t *table = dsf_weights_at(&e->load.weights, -1, DSF_ROLE_EMBED, false)->data;
     uint16_t rows[N][DIM];
@@ -325,8 +327,8 @@ static drafted draft_of(dsf_session *s, int32_t anchor)
 #define SAME_DRAFT(a, b, what)                                                                     \
     do {                                                                                           \
         cr_expect_eq((a).n, (b).n);                                                                \
-        cr_expect_arr_eq((a).ids, (b).ids, sizeof (a).ids, "%s: ids", what);                       \
-        cr_expect_arr_eq((a).confidence, (b).confidence, sizeof (a).confidence, "%s: confidence",  \
+        cr_expect_arr_eq((a).ids, (b).ids, sizeof(a).ids, "%s: ids", what);                        \
+        cr_expect_arr_eq((a).confidence, (b).confidence, sizeof(a).confidence, "%s: confidence",   \
                          what);                                                                    \
     } while (0)
 
