@@ -63,10 +63,7 @@ static dsf_status run_frontier(job *j, int f)
 {
     int64_t at = dsf_session_position(j->session), to = j->o->context[f];
     DSF_TRY(dsf_bench_feed(j->session, j->prompt + at, to - at, NULL, NULL));
-    if (j->ref_session && f == 0) {
-        DSF_TRY(dsf_bench_feed(j->ref_session, j->prompt, to, NULL, NULL));
-        DSF_TRY(compare_rows(j));
-    }
+    if (j->ref_session) DSF_TRY(dsf_bench_adopt(j->ref_session, j->session));
     for (int64_t i = 0; i < j->o->tokens; i++) {
         int32_t id = 0;
         DSF_TRY(dsf_bench_next(j->session, j->work, &id));
@@ -160,10 +157,9 @@ static dsf_status run_timed(job *j, const int32_t *untimed)
         j->division = (dsf_division){.n = 0};
         dsf_limits_reset(&j->limits);
         j->time.n = j->ref_time.n = j->ratio.n = 0;
+        j->parity = (dsf_parity){.n = 0};
         DSF_TRY(run_frontier(j, f));
         DSF_TRY(report(j, f, untimed));
-        dsf_session_close(j->ref_session); /* the reference goes to the first frontier only */
-        j->ref_session = NULL;
     }
     return DSF_OK;
 }

@@ -33,6 +33,24 @@ dsf_status dsf_bench_feed(dsf_session *s, const int32_t *ids, int64_t n, dsf_div
     return DSF_OK;
 }
 
+dsf_status dsf_bench_adopt(dsf_session *to, const dsf_session *from)
+{
+    const dsf_engine *a = from->engine, *b = to->engine;
+    size_t n = (size_t)from->fed;
+    if (a->plan->cache_bytes != b->plan->cache_bytes || from->slot != to->slot)
+        return DSF_FAIL(DSF_EINVAL, "caches of %zu and %zu bytes, slots %d and %d: not the same",
+                        a->plan->cache_bytes, b->plan->cache_bytes, from->slot, to->slot);
+    memcpy(b->exec.cache, a->exec.cache, a->plan->cache_bytes);
+    memcpy(to->ids, from->ids, n * sizeof *to->ids);
+    memcpy(to->vl, from->vl, n);
+    to->n = from->n;
+    to->fed = from->fed;
+    to->prompt_from = from->prompt_from;
+    to->furthest = from->furthest;
+    to->floor = from->floor;
+    return DSF_OK;
+}
+
 /* Greedy choices of a synthetic model repeat one id, and with it one set of experts. */
 dsf_status dsf_bench_next(const dsf_session *s, float *work, int32_t *id)
 {

@@ -112,6 +112,10 @@ static dsf_status compare_values(dsf_diff_state *s, const dsf_walk_item *x, cons
     DSF_TRY_OUT(dsf_mem_new(&row, (size_t)j->n, sizeof *row));
     dsf_metrics_rows(j, row, &bad);
     if (tap) dsf_state_mark(s, x->tap, row, j->n);
+    /* rows of `logits` come from a prefill that ends there: cut as ours, whatever the dump's length
+     */
+    for (int64_t i = 0; i < j->n && !s->injected && strcmp(x->a, "logits") == 0; i++)
+        if (row[i].status == DSF_ROW_REPORTED) row[i].status = DSF_ROW_JUDGED;
     DSF_TRY_OUT(dsf_metrics_sum(j, row, t));
     if (x->tap.id == DSF_TAP_LOGITS && (!logits->present || strcmp(x->a, "logits") == 0))
         dsf_logits_compare(j, row, logits);

@@ -24,6 +24,7 @@ dsf_status dsf_state_open(dsf_diff_state *s, dsf_dump_file *a, dsf_dump_file *b)
     *s = (dsf_diff_state){.a = a, .b = b, .g = &dsf_dump_info_of(a)->geometry, .layer = -1};
     s->n = dsf_dump_info_of(a)->n_tokens;
     s->selects = any_selects(s->g, s->n);
+    s->one_block = s->g->window + s->g->index_topk <= BLOCK_SLOTS;
     DSF_TRY(dsf_mem_new(&s->dirty, (size_t)s->n, 1));
     DSF_TRY(dsf_mem_new(&s->dirty_entry, (size_t)s->n, 1));
     DSF_TRY(dsf_mem_new(&s->expert_flip, (size_t)s->n, 1));

@@ -17,6 +17,7 @@ typedef struct {
     dsf_floor *floor; /* NULL: bit-equal or different */
     bool injected;    /* ours ran every layer on the reference's inputs */
     bool selects;     /* some row leaves visible entries out */
+    bool one_block;   /* window and list fit one block of the sum (5.4) */
     double alpha;     /* chance that one count may exceed its limit by accident */
     int layer;        /* the layer that the next three are about, -1 */
     uint8_t *dirty, *dirty_entry, *expert_flip; /* [n] by label */

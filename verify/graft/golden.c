@@ -80,12 +80,21 @@ static int64_t seek(const int32_t *have, int64_t n_have, int32_t x, int64_t *fro
     return *from < n_have && have[*from] == x ? *from : -1;
 }
 
-bool dsf_golden_gives(const dsf_golden *g, dsf_tap tap, const int32_t *label, int64_t n)
+/* Labels for a question of yes or no. Malformed ones are no; what could not be read is no answer.
+ */
+static bool find_labels(dsf_golden *g, const dsf_dump_entry *e, int32_t **have, int64_t *n)
+{
+    dsf_status st = dsf_golden_labels(g, e, have, n);
+    if (st != DSF_OK && st != DSF_ECORRUPT && g->status == DSF_OK) g->status = st;
+    return st == DSF_OK;
+}
+
+bool dsf_golden_gives(dsf_golden *g, dsf_tap tap, const int32_t *label, int64_t n)
 {
     const dsf_dump_entry *e = dsf_golden_find(g, tap);
     int32_t *have = NULL;
     int64_t n_have = 0, at = 0;
-    if (!e || dsf_golden_labels(g, e, &have, &n_have) != DSF_OK) return false;
+    if (!e || !find_labels(g, e, &have, &n_have)) return false;
     bool ok = true;
     if (whole(tap) && tap.layer < g->config->n_layers) {
         ok = n_have == whole_rows(g, tap, n);
@@ -113,6 +122,26 @@ static void blocks_of_mask(int32_t *out, int64_t cap, const int64_t *mask, int64
 static void put_ints(int32_t *out, int64_t cap, const int64_t *x, int64_t n)
 {
     for (int64_t i = 0; i < cap; i++) out[i] = i < n ? (int32_t)x[i] : -1;
+}
+
+/* Ids lead to memory: rows of caches, pointers of experts. `pos`: the row's position. */
+static dsf_status check_ids(const dsf_golden *g, const dsf_dump_entry *e, dsf_tap tap,
+                            const int64_t *x, int64_t n, int64_t pos)
+{
+    const dsf_config *c = g->config;
+    bool experts = tap.id == DSF_TAP_FFN_EXPERT_IDS, pool = tap.id == DSF_TAP_ATTN_POOL;
+    if (!experts && !pool && tap.id != DSF_TAP_ATTN_TOPK) return DSF_OK;
+    int64_t most = c->n_routed_experts, block = c->candidate_block_size;
+    if (experts && tap.layer >= c->n_layers) most = c->dspark_n_routed_experts;
+    if (!experts) most = (pos + 1) / c->ratio[tap.layer];
+    if (pool) most = (most + block - 1) / block * block; /* blocks are kept whole */
+    for (int64_t k = 0; k < n; k++) {
+        bool bad = pool ? x[k] && k >= most : x[k] >= most || x[k] < (experts ? 0 : -1);
+        if (bad)
+            return DSF_FAIL(DSF_ECORRUPT, "%s: %s: position %lld: id %lld, there are %lld", g->path,
+                            e->path, (long long)pos, (long long)(pool ? k : x[k]), (long long)most);
+    }
+    return DSF_OK;
 }
 
 /* One row of the file in the value's type. work: [width] bf16 for records. */
@@ -179,6 +208,7 @@ dsf_status dsf_golden_rows(const dsf_golden *g, dsf_tap tap, const int32_t *labe
         if (from < 0)
             DSF_TRY_OUT(DSF_FAIL(DSF_ECORRUPT, "%s: %s: no row for position %d", g->path, e->path,
                                  (int)want));
+        if (a.i) DSF_TRY_OUT(check_ids(g, e, tap, a.i + from * a.width, a.width, want));
         put_row(g, tap, &a, from, v, to + i * row_bytes, work);
     }
     *out = to;
@@ -190,21 +220,48 @@ out:
     return st;
 }
 
+/* The ring of a stage as stored, or the context rows that it is filled with (architecture.md 10.2).
+ */
+static const dsf_dump_entry *find_ring(const dsf_golden *g, int stage)
+{
+    static const char *const where[] = {"dspark/ring_kv", "dspark/ctx_kv"};
+    for (int k = 0; k < 2; k++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "%s/%d", where[k], stage);
+        const dsf_dump_entry *e = dsf_dump_find(g->file, path);
+        if (e && e->readable && !e->stats) return e;
+    }
+    return NULL;
+}
+
+bool dsf_golden_has_ring(dsf_golden *g, int stage)
+{
+    const dsf_dump_entry *e = find_ring(g, stage);
+    int64_t n = 0, last = g->n - g->config->window_size, found = 0;
+    int32_t *label = NULL;
+    if (last < 0) last = 0;
+    if (!e || !find_labels(g, e, &label, &n)) return false;
+    for (int64_t i = 0; i < n; i++) found += label[i] >= last && label[i] < g->n;
+    dsf_mem_free(label);
+    return found == g->n - last;
+}
+
 dsf_status dsf_golden_ring(const dsf_golden *g, int stage, uint8_t *ring, int64_t slots)
 {
-    char path[64];
+    const dsf_dump_entry *e = find_ring(g, stage);
     dsf_dump_array a = {.n = 0};
     int64_t d = g->config->head_dim;
     uint16_t *row = NULL;
     dsf_status st = DSF_OK;
-    (void)snprintf(path, sizeof path, "dspark/ring_kv/%d", stage);
-    DSF_TRY_OUT(dsf_dump_read(g->file, path, &a));
+    if (!e) return DSF_FAIL(DSF_EINVAL, "%s: no ring of draft stage %d", g->path, stage);
+    DSF_TRY_OUT(dsf_dump_read(g->file, e->path, &a));
     if (a.width != d || !a.f)
         DSF_TRY_OUT(DSF_FAIL(DSF_ECORRUPT, "%s: %s: %lld values a row, head_dim is %lld", g->path,
-                             path, (long long)a.width, (long long)d));
+                             e->path, (long long)a.width, (long long)d));
     DSF_TRY_OUT(dsf_mem_new(&row, (size_t)d, sizeof *row));
     for (int64_t i = 0; i < a.n; i++) {
-        if (a.label[i] < 0) continue; /* a slot never written */
+        /* A slot never written, or a row that the window has left. */
+        if (a.label[i] < 0 || a.label[i] < g->n - slots || a.label[i] >= g->n) continue;
         for (int64_t k = 0; k < d; k++) row[k] = dsf_f32_to_bf16(a.f[i * d + k]);
         dsf_q8_row(ring + a.label[i] % slots * dsf_dtype_bytes(DSF_Q8, d), row, d);
     }

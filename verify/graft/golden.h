@@ -13,6 +13,7 @@ typedef struct {
     const char *path;
     int32_t *ids, *mask; /* [n]; mask NULL without images */
     int64_t n;
+    dsf_status status; /* sticky: reading failed where the answer was yes or no */
 } dsf_golden;
 
 DSF_MUST dsf_status dsf_golden_open(dsf_golden *g, const dsf_config *c, const char *path);
@@ -23,15 +24,17 @@ void dsf_golden_close(dsf_golden *g);
 const dsf_dump_entry *dsf_golden_find(const dsf_golden *g, dsf_tap tap);
 /* Does the file give this tap for all of these rows? label: ascending positions of the pass. Window
  * keys and entries must be there from 0 on without a gap, whatever the pass's rows. */
-bool dsf_golden_gives(const dsf_golden *g, dsf_tap tap, const int32_t *label, int64_t n);
+bool dsf_golden_gives(dsf_golden *g, dsf_tap tap, const int32_t *label, int64_t n);
 /* Those rows in the given value's type and shape; *rows of them. Free with dsf_mem_free. */
 DSF_MUST dsf_status dsf_golden_rows(const dsf_golden *g, dsf_tap tap, const int32_t *label,
                                     int64_t n, const dsf_value *v, void **out, int64_t *rows);
 /* Row labels of a dataset. Free with dsf_mem_free. */
 DSF_MUST dsf_status dsf_golden_labels(const dsf_golden *g, const dsf_dump_entry *e, int32_t **label,
                                       int64_t *n);
-/* Ring of draft stage S as stored (dspark/ring_kv): records for `slots` ring rows, position p at p
- * mod slots. */
+/* Has the file the last window of draft stage S: the ring itself (dspark/ring_kv), or the context
+ * rows (dspark/ctx_kv)? */
+bool dsf_golden_has_ring(dsf_golden *g, int stage);
+/* That ring: records for `slots` ring rows, position p at p mod slots. */
 DSF_MUST dsf_status dsf_golden_ring(const dsf_golden *g, int stage, uint8_t *ring, int64_t slots);
 
 #endif

@@ -65,7 +65,7 @@ static bool layer_input(const graft *g, dsf_tap t)
  * goes. */
 static bool given(void *ud, dsf_tap t)
 {
-    const graft *g = ud;
+    graft *g = ud;
     /* Some rows alone cannot make all window keys, nor the entries: those are given, or missing. */
     bool of_all = t.layer < g->load.config.n_layers &&
                   (t.id == DSF_TAP_ATTN_KV_WINDOW || t.id == DSF_TAP_ATTN_LATENT);
@@ -77,7 +77,7 @@ static bool given(void *ud, dsf_tap t)
 
 static bool missing(void *ud, dsf_tap t)
 {
-    const graft *g = ud;
+    graft *g = ud;
     return !dsf_golden_gives(&g->golden, t, g->label, g->n);
 }
 
@@ -193,6 +193,7 @@ static dsf_status make_plan(graft *g, dsf_plan **out)
     DSF_TRY(g->draft ? dsf_model_build_draft(*out, &g->load.model)
                      : dsf_model_build(*out, &g->load.model));
     DSF_TRY(dsf_plan_prune(*out, &sink, missing, g));
+    if (g->golden.status != DSF_OK) return dsf_error_pass(g->golden.status, DSF_HERE);
     DSF_TRY(dsf_plan_choose(*out, dsf_machine(), g->o->variants));
     return dsf_plan_place(*out);
 }
@@ -354,8 +355,11 @@ static dsf_status draft_pass(graft *g)
     g->label = label;
     g->n = b;
     DSF_TRY(find_anchor(g, &anchor));
-    if (anchor < 0 || !dsf_golden_gives(&g->golden, (dsf_tap){DSF_TAP_IN, first}, label, b))
-        return DSF_OK;
+    bool can = anchor >= 0 && dsf_golden_gives(&g->golden, (dsf_tap){DSF_TAP_IN, first}, label, b);
+    for (int s = 0; s < g->load.config.n_mtp_layers && can; s++)
+        can = dsf_golden_has_ring(&g->golden, s);
+    if (g->golden.status != DSF_OK) return dsf_error_pass(g->golden.status, DSF_HERE);
+    if (!can) return DSF_OK;
     g->draft = g->all_rows = true;
     return run_pass(g, anchor);
 }
@@ -432,6 +436,8 @@ static dsf_status run_all(graft *g)
     g->n = 0;
     DSF_TRY(st);
     DSF_TRY(draft_pass(g));
+    g->label = NULL; /* of no pass: the draft's lie on a stack frame that is gone */
+    g->n = 0;
     list_absent(g);
     dsf_dump *dump = g->dump;
     g->dump = NULL;
