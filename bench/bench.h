@@ -32,17 +32,24 @@ typedef struct {
     uint8_t *buffer; /* far larger than the last cache */
     size_t bytes, at;
     int threads;
-    double share; /* of the processors, in percent, that the last arithmetic measurement got */
 } dsf_ceiling;
+
+/* A rate by the clock on the wall, and the same by the processor time that this process was given,
+ * over its threads: equal on a quiet machine. */
+typedef struct {
+    double wall, processor;
+} dsf_rate;
 
 DSF_MUST dsf_status dsf_ceiling_open(dsf_ceiling *c, dsf_pool *pool, size_t bytes);
 void dsf_ceiling_close(dsf_ceiling *c);
+/* Processor time of all threads of this process so far. */
+int64_t dsf_processor_ns(void);
 /* One measurement each. Bytes a second of a streaming sum over the next `bytes` of the buffer. */
-double dsf_ceiling_read(dsf_ceiling *c, size_t bytes);
+dsf_rate dsf_ceiling_read(dsf_ceiling *c, size_t bytes);
 /* Floating-point operations a second on all threads, registers only; 0 where the machine lacks the
  * instruction. */
-double dsf_ceiling_bf16(dsf_ceiling *c);
-double dsf_ceiling_f32(dsf_ceiling *c);
+dsf_rate dsf_ceiling_bf16(dsf_ceiling *c);
+dsf_rate dsf_ceiling_f32(dsf_ceiling *c);
 
 /* --- a session of measurements (session.c) --- */
 
@@ -89,9 +96,10 @@ typedef struct {
     dsf_samples share;           /* of the processors that we got: 100 on a quiet machine */
 } dsf_limits;
 
-/* Measures all three once, adds them to the samples, and returns the least time in ns in which this
- * machine could move `bytes` and do `flops`, by the numbers of this moment. */
-double dsf_limits_take(dsf_bench *b, dsf_limits *l, double bytes, double flops);
+/* Measures all three once, adds them to the samples, and returns the rate, in 1/ns, at which this
+ * machine could do something that moves `bytes` and takes `flops`, by the numbers of this moment.
+ */
+dsf_rate dsf_limits_take(dsf_bench *b, dsf_limits *l, double bytes, double flops);
 void dsf_limits_reset(dsf_limits *l);
 void dsf_limits_json(dsf_buf *json, const dsf_limits *l);
 

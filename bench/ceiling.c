@@ -1,6 +1,5 @@
 #include "ceiling.h"
 
-#include <math.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -28,6 +27,22 @@ static bool have_avx512(void) { return (dsf_machine() & DSF_NEEDS_AVX512) != 0; 
 static bool have_avx512(void) { return false; }
 #define READ_AVX512(p, n) read_words(p, n)
 #endif
+
+int64_t dsf_processor_ns(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0
+               ? (int64_t)t.tv_sec * 1000000000 + t.tv_nsec
+               : 0;
+}
+
+/* Work done since wall time t0 and processor time p0. */
+static dsf_rate rate_since(const dsf_ceiling *c, double work, int64_t t0, int64_t p0)
+{
+    double processor = (double)(dsf_processor_ns() - p0) / c->threads;
+    double wall = (double)(dsf_clock_ns() - t0);
+    return (dsf_rate){work / (wall * 1e-9), processor > 0 ? work / (processor * 1e-9) : 0};
+}
 
 static uint64_t read_words(const uint8_t *p, size_t n)
 {
@@ -82,14 +97,14 @@ static void read_item(void *arg, int64_t item, int worker)
     j->sink += have_avx512() ? READ_AVX512(p, ITEM) : read_words(p, ITEM);
 }
 
-double dsf_ceiling_read(dsf_ceiling *c, size_t bytes)
+dsf_rate dsf_ceiling_read(dsf_ceiling *c, size_t bytes)
 {
     job j = {.c = c};
-    int64_t items = (int64_t)(bytes / ITEM), t0 = dsf_clock_ns();
+    int64_t items = (int64_t)(bytes / ITEM), t0 = dsf_clock_ns(), p0 = dsf_processor_ns();
     dsf_pool_run(c->pool, items, read_item, &j);
-    double seconds = (double)(dsf_clock_ns() - t0) * 1e-9;
+    dsf_rate r = rate_since(c, (double)items * ITEM, t0, p0);
     c->at = (c->at + (size_t)items * ITEM) % c->bytes;
-    return (double)items * ITEM / seconds;
+    return r;
 }
 
 #if HAVE_AVX512
@@ -107,36 +122,26 @@ static void f32_item(void *arg, int64_t item, int worker)
     ((job *)arg)->spun += dsf_spin_f32_avx512(SPIN_ROUNDS);
 }
 
-static int64_t processor_ns(void)
-{
-    struct timespec t;
-    return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0
-               ? (int64_t)t.tv_sec * 1000000000 + t.tv_nsec
-               : 0;
-}
-
-static double spin(dsf_ceiling *c, dsf_pool_fn *fn, int flops)
+static dsf_rate spin(dsf_ceiling *c, dsf_pool_fn *fn, int flops)
 {
     job j = {.c = c};
-    if (!have_avx512()) return 0;
-    int64_t items = (int64_t)c->threads * SPIN_ITEMS, t0 = dsf_clock_ns(), p0 = processor_ns();
+    if (!have_avx512()) return (dsf_rate){0, 0};
+    int64_t items = (int64_t)c->threads * SPIN_ITEMS, t0 = dsf_clock_ns(), p0 = dsf_processor_ns();
     dsf_pool_run(c->pool, items, fn, &j);
-    double wall = (double)(dsf_clock_ns() - t0);
-    c->share = fmin(100, 100 * (double)(processor_ns() - p0) / wall / c->threads);
-    return (double)items * SPIN_ROUNDS * flops / (wall * 1e-9);
+    return rate_since(c, (double)items * SPIN_ROUNDS * flops, t0, p0);
 }
 
-double dsf_ceiling_bf16(dsf_ceiling *c) { return spin(c, bf16_item, DSF_SPIN_BF16_FLOPS); }
-double dsf_ceiling_f32(dsf_ceiling *c) { return spin(c, f32_item, DSF_SPIN_F32_FLOPS); }
+dsf_rate dsf_ceiling_bf16(dsf_ceiling *c) { return spin(c, bf16_item, DSF_SPIN_BF16_FLOPS); }
+dsf_rate dsf_ceiling_f32(dsf_ceiling *c) { return spin(c, f32_item, DSF_SPIN_F32_FLOPS); }
 #else
-double dsf_ceiling_bf16(dsf_ceiling *c)
+dsf_rate dsf_ceiling_bf16(dsf_ceiling *c)
 {
     (void)c;
-    return 0;
+    return (dsf_rate){0, 0};
 }
-double dsf_ceiling_f32(dsf_ceiling *c)
+dsf_rate dsf_ceiling_f32(dsf_ceiling *c)
 {
     (void)c;
-    return 0;
+    return (dsf_rate){0, 0};
 }
 #endif

@@ -107,16 +107,24 @@ void dsf_bench_heading(dsf_bench *b, const char *text) { b->out.line(b->out.ud, 
 
 enum { READ_SLICE = 128 << 20 }; /* about as long as one group of timed calls */
 
-double dsf_limits_take(dsf_bench *b, dsf_limits *l, double bytes, double flops)
+/* Of something that moves bytes and computes at once. */
+static double rate_of(double bytes, double flops, double read, double bf16, double f32)
 {
-    double read = dsf_ceiling_read(&b->ceiling, READ_SLICE);
-    double bf16 = dsf_ceiling_bf16(&b->ceiling), f32 = dsf_ceiling_f32(&b->ceiling);
     double peak = fmax(bf16, f32);
-    dsf_samples_add(&l->read, read);
-    dsf_samples_add(&l->bf16, bf16);
-    dsf_samples_add(&l->f32, f32);
-    dsf_samples_add(&l->share, b->ceiling.share);
-    return 1e9 * fmax(bytes / read, peak > 0 ? flops / peak : 0);
+    double seconds = fmax(read > 0 ? bytes / read : 0, peak > 0 ? flops / peak : 0);
+    return seconds > 0 ? 1e-9 / seconds : 0;
+}
+
+dsf_rate dsf_limits_take(dsf_bench *b, dsf_limits *l, double bytes, double flops)
+{
+    dsf_rate read = dsf_ceiling_read(&b->ceiling, READ_SLICE);
+    dsf_rate bf16 = dsf_ceiling_bf16(&b->ceiling), f32 = dsf_ceiling_f32(&b->ceiling);
+    dsf_samples_add(&l->read, read.wall);
+    dsf_samples_add(&l->bf16, bf16.wall);
+    dsf_samples_add(&l->f32, f32.wall);
+    if (read.processor > 0) dsf_samples_add(&l->share, fmin(100, 100 * read.wall / read.processor));
+    return (dsf_rate){rate_of(bytes, flops, read.wall, bf16.wall, f32.wall),
+                      rate_of(bytes, flops, read.processor, bf16.processor, f32.processor)};
 }
 
 void dsf_limits_json(dsf_buf *json, const dsf_limits *l)

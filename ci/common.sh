@@ -65,7 +65,8 @@ make() {
 # tests NAME SUITE: runs a Meson suite and tells what it counted; fewer than ci/expected is a failure.
 tests() {
     local dir=$out/$1 suite=$2 code=0
-    meson test -C "$dir" --no-rebuild --suite "$suite" --num-processes "$jobs" --print-errorlogs || code=$?
+    # Sanitizers make slow; two gates share the processors.
+    meson test -C "$dir" --no-rebuild --suite "$suite" --timeout-multiplier 4 --num-processes "$jobs" --print-errorlogs || code=$?
     $python ci/count_tests.py "$dir/meson-logs/testlog.json" "$suite" ci/expected || code=1
     return $code
 }

@@ -11,16 +11,16 @@
 
 enum { DSF_EXIT_GOOD = 0, DSF_EXIT_NO = 1, DSF_EXIT_USAGE = 2, DSF_EXIT_COULD_NOT = 3 };
 
-/* X(name, built, summary): the one list of subcommands. built 0: listed, answers exit 3 with words.
- */
+/* X(name, built, summary): the one list of subcommands. built 0: listed, answers exit 3 with words;
+ * HDF5: so where the build lacks it. */
 #define DSF_COMMAND_MAP(X)                                                                         \
     X(info, 1, "config as understood, tensor contract, bytes by part and per rank")                \
     X(encode, 1, "the exact prompt of a chat, or token ids of a text")                             \
     X(run, 1, "generate tokens")                                                                   \
-    X(dump, 1, "write the tensors of a run to HDF5")                                               \
-    X(diff, 1, "compare two dumps in execution order: the first divergence")                       \
-    X(graft, 1, "run every layer on golden inputs: local error beside carried error")              \
-    X(verify, 1, "the verification suites: a verdict with its evidence")                           \
+    X(dump, HDF5, "write the tensors of a run to HDF5")                                            \
+    X(diff, HDF5, "compare two dumps in execution order: the first divergence")                    \
+    X(graft, HDF5, "run every layer on golden inputs: local error beside carried error")           \
+    X(verify, HDF5, "the verification suites: a verdict with its evidence")                        \
     X(synth, 1, "write a synthetic checkpoint in the released format")                             \
     X(plan, 1, "memory by name and formula; the steps")                                            \
     X(bench, 1, "measurements as ratios, with output parity checked in the same run")              \

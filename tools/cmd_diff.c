@@ -4,9 +4,6 @@
 
 #include "base/file.h"
 #include "cmd.h"
-#include "config.h"
-
-#if HAVE_HDF5
 #include "verify/diff/diff.h"
 
 typedef struct {
@@ -88,15 +85,3 @@ int dsf_cmd_diff(int argc, char **argv)
     dsf_diff_report_free(&r);
     return code;
 }
-
-#else
-
-int dsf_cmd_diff(int argc, char **argv)
-{
-    (void)argc;
-    (void)argv;
-    (void)fprintf(stderr, "dsf diff: built without HDF5; configure with -Dhdf5=enabled\n");
-    return DSF_EXIT_COULD_NOT;
-}
-
-#endif

@@ -98,6 +98,26 @@ out:
     return st;
 }
 
+static dsf_status report(const options *o, const dsf_dump_run_report *r)
+{
+    dsf_buf b = {.max = 0};
+    if (o->json) {
+        dsf_json_begin(&b, NULL, '{');
+        dsf_json_add_cstr(&b, "file", o->out);
+        dsf_json_add_int(&b, "tokens", r->tokens);
+        dsf_json_add_int(&b, "decoded", r->decoded);
+        dsf_json_add_int(&b, "bytes", r->bytes);
+        dsf_json_end(&b, '}');
+        dsf_buf_char(&b, '\n');
+    } else {
+        dsf_buf_fmt(&b, "%s: %lld tokens, %lld decoded, %lld bytes of tensors\n", o->out,
+                    (long long)r->tokens, (long long)r->decoded, (long long)r->bytes);
+    }
+    dsf_status st = dsf_inputs_print(&b);
+    dsf_buf_free(&b);
+    return st;
+}
+
 int dsf_cmd_dump(int argc, char **argv)
 {
     options o = {.decode = 0};
@@ -136,12 +156,6 @@ int dsf_cmd_dump(int argc, char **argv)
     (void)signal(SIGINT, on_interrupt);
     dsf_dump_run_report r = {.bytes = 0};
     dsf_status st = run(&o, &r);
-    if (st != DSF_OK) return dsf_cmd_fail("dump", st);
-    if (o.json)
-        (void)printf("{\"file\": \"%s\", \"tokens\": %lld, \"decoded\": %lld, \"bytes\": %lld}\n",
-                     o.out, (long long)r.tokens, (long long)r.decoded, (long long)r.bytes);
-    else
-        (void)printf("%s: %lld tokens, %lld decoded, %lld bytes of tensors\n", o.out,
-                     (long long)r.tokens, (long long)r.decoded, (long long)r.bytes);
-    return DSF_EXIT_GOOD;
+    if (st == DSF_OK) st = report(&o, &r);
+    return st == DSF_OK ? DSF_EXIT_GOOD : dsf_cmd_fail("dump", st);
 }

@@ -34,7 +34,7 @@ static dsf_status judge(const options *o, const dsf_graft_report *g, const char 
                         (long long)g->passes, g->given.data ? g->given.data : "");
             if (g->n_absent) dsf_buf_str(&b, g->absent.data);
         }
-        (void)dsf_cmd_print(&b);
+        st = dsf_inputs_print(&b);
         *good = r.good;
     }
     dsf_buf_free(&b);
@@ -53,6 +53,7 @@ static dsf_status run(const options *o, bool *good)
     const bool ref = o->backend && strcmp(o->backend, "ref") == 0;
     if (o->backend && strcmp(o->backend, "cuda") == 0)
         return DSF_FAIL(DSF_ENOTSUP, "--backend cuda: this version has no CUDA kernels");
+    DSF_TRY(dsf_inputs_threads(o->threads));
     const dsf_graft_options g = {.model = o->model,
                                  .golden = o->golden,
                                  .out = out,

@@ -37,8 +37,8 @@ int dsf_cmd_plan(int argc, char **argv)
     o.slots = batch;
     if (st == DSF_OK) st = dsf_engine_open(&e, &o);
     if (st == DSF_OK) st = dsf_engine_describe(e, steps, json, &text);
-    if (st == DSF_OK) (void)fputs(text, stdout);
-    if (st == DSF_OK && json) (void)fputs("\n", stdout);
+    if (st == DSF_OK) (void)printf("%s%s", text, json ? "\n" : "");
+    if (st == DSF_OK) st = dsf_inputs_flush();
     dsf_text_free(text);
     dsf_engine_close(e);
     return st == DSF_OK ? DSF_EXIT_GOOD : dsf_cmd_fail("plan", st);

@@ -45,16 +45,17 @@ static dsf_status prefill(const options *o, generation *g)
 static dsf_status emit(const options *o, generation *g, dsf_bpe_tail *tail, int32_t id)
 {
     if (o->json) return DSF_OK;
-    if (!g->bpe) {
-        (void)printf("%s%d", g->out.n > 1 ? " " : "", (int)id);
-    } else {
-        dsf_buf b = {.max = 0};
-        DSF_TRY(dsf_bpe_stream(g->bpe, tail, id, true, &b));
-        (void)fwrite(b.data, 1, b.len, stdout);
-        dsf_buf_free(&b);
-    }
-    (void)fflush(stdout);
-    return DSF_OK;
+    dsf_buf b = {.max = 0};
+    dsf_status st = DSF_OK;
+    if (!g->bpe)
+        dsf_buf_fmt(&b, "%s%d", g->out.n > 1 ? " " : "", (int)id);
+    else
+        st = dsf_bpe_stream(g->bpe, tail, id, true, &b);
+    if (st == DSF_OK) st = dsf_buf_status(&b);
+    if (st == DSF_OK && b.len) (void)fwrite(b.data, 1, b.len, stdout);
+    dsf_buf_free(&b);
+    DSF_TRY(st);
+    return dsf_inputs_flush();
 }
 
 static dsf_status generate(const options *o, generation *g)
@@ -85,11 +86,12 @@ static dsf_status generate(const options *o, generation *g)
     }
     if (interrupted) g->finish = "interrupted";
     g->decode_ns = dsf_clock_ns() - t0;
-    if (!o->json) (void)printf("\n");
-    return DSF_OK;
+    if (o->json) return DSF_OK;
+    (void)printf("\n");
+    return dsf_inputs_flush();
 }
 
-static void print_json(const options *o, const generation *g)
+static dsf_status print_json(const options *o, const generation *g)
 {
     dsf_buf b = {.max = 0}, text = {.max = 0};
     dsf_json_begin(&b, NULL, '{');
@@ -112,10 +114,11 @@ static void print_json(const options *o, const generation *g)
     dsf_json_add_num(&b, "decode_seconds", (double)g->decode_ns * 1e-9);
     dsf_json_end(&b, '}');
     dsf_buf_char(&b, '\n');
-    (void)dsf_cmd_print(&b);
+    dsf_status st = dsf_inputs_print(&b);
     dsf_buf_free(&b);
     dsf_buf_free(&text);
     dsf_buf_free(&bytes);
+    return st;
 }
 
 static dsf_status run(options *o, generation *g)
@@ -126,7 +129,8 @@ static dsf_status run(options *o, generation *g)
     if (o->draft)
         return DSF_FAIL(DSF_ENOTSUP, "--draft %lld: the drafting loop is not in this version",
                         (long long)o->draft);
-    if (o->n < 0) return DSF_FAIL(DSF_EINVAL, "-n %lld: at least 0", (long long)o->n);
+    if (o->n < 0 || o->n > INT32_MAX)
+        return DSF_FAIL(DSF_EINVAL, "-n %lld: 0 to %d", (long long)o->n, INT32_MAX);
     if (dsf_bpe_open(&g->bpe, o->in.model) != DSF_OK)
         g->bpe = NULL; /* ids still work without a tokenizer */
     DSF_TRY(dsf_inputs_ids(&o->in, &g->bpe, &g->prompt));
@@ -142,8 +146,7 @@ static dsf_status run(options *o, generation *g)
                       o->in.prefill ? o->in.prefill : "cone");
     DSF_TRY(prefill(o, g));
     DSF_TRY(generate(o, g));
-    if (o->json) print_json(o, g);
-    return DSF_OK;
+    return o->json ? print_json(o, g) : DSF_OK;
 }
 
 int dsf_cmd_run(int argc, char **argv)

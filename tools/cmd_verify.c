@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "cmd.h"
+#include "inputs.h"
 #include "verify/suite/suite.h"
 
 typedef struct {
@@ -55,7 +55,7 @@ static dsf_status output(const options *o, const dsf_results *r)
     dsf_status st = DSF_OK;
     if (o->json_out) st = write_file(o->json_out, &json);
     if (st == DSF_OK && o->junit) st = write_file(o->junit, &xml);
-    (void)dsf_cmd_print(o->json ? &json : &text);
+    if (st == DSF_OK) st = dsf_inputs_print(o->json ? &json : &text);
     dsf_buf_free(&text);
     dsf_buf_free(&json);
     dsf_buf_free(&xml);
@@ -71,6 +71,7 @@ static dsf_status run(options *o, dsf_results *r)
         return DSF_FAIL(DSF_EINVAL, "--backend %s: auto, cpu, ref or cuda", b);
     o->v.backend = strcmp(b, "ref") == 0 ? "ref" : "cpu";
     if (strcmp(b, "ref") == 0) o->v.variants = "ref";
+    DSF_TRY(dsf_inputs_threads(o->threads));
     o->v.threads = (int)o->threads;
     o->v.progress = dsf_progress;
     DSF_TRY(dsf_verify_run(&o->v, r));

@@ -8,8 +8,10 @@
 
 #if HAVE_HDF5
 enum { WITH_HDF5 = 1 };
+#define RUN_HDF5(name) dsf_cmd_##name
 #else
 enum { WITH_HDF5 = 0 };
+#define RUN_HDF5(name) NULL
 #endif
 #if HAVE_AVX512
 enum { WITH_AVX512 = 1 };
@@ -19,17 +21,23 @@ enum { WITH_AVX512 = 0 };
 
 typedef struct {
     const char *name, *summary;
-    int (*run)(int argc, char **argv); /* NULL: not in this version */
+    const char *built;                 /* "1", "0", or the feature it needs */
+    int (*run)(int argc, char **argv); /* NULL: not in this version, or not in this build */
 } command;
 
 #define RUN_1(name) dsf_cmd_##name
 #define RUN_0(name) NULL
 static const command commands[] = {
-#define X(name, built, summary) {#name, summary, RUN_##built(name)},
+#define X(name, built, summary) {#name, summary, #built, RUN_##built(name)},
     DSF_COMMAND_MAP(X)
 #undef X
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static const char *why_not(const command *c)
+{
+    return strcmp(c->built, "0") == 0 ? "not in this version" : "not in this build: it lacks HDF5";
+}
 
 static int print_usage(FILE *to)
 {
@@ -37,8 +45,11 @@ static int print_usage(FILE *to)
                       "An engine for DeepSeek-V4.1-Flash, and the instruments that prove it right."
                       "\n\ncommands:\n");
     for (int i = 0; i < N_COMMANDS; i++)
-        (void)fprintf(to, "  %-8s  %s%s\n", commands[i].name, commands[i].summary,
-                      commands[i].run ? "" : " (not in this version)");
+        if (commands[i].run)
+            (void)fprintf(to, "  %-8s  %s\n", commands[i].name, commands[i].summary);
+        else
+            (void)fprintf(to, "  %-8s  %s (%s)\n", commands[i].name, commands[i].summary,
+                          why_not(&commands[i]));
     (void)fprintf(to, "\ndsf COMMAND --help tells more; dsf --version tells what was built.\n"
                       "exit codes: 0 good, 1 the answer is no, 2 usage, 3 could not\n\n"
                       "example:\n  dsf encode MODEL --text \"Hello\" --ids\n");
@@ -64,11 +75,6 @@ static int complain_unknown(const char *word)
     return DSF_EXIT_USAGE;
 }
 
-static bool needs_hdf5(const char *name)
-{
-    return strcmp(name, "dump") == 0 || strcmp(name, "diff") == 0 || strcmp(name, "graft") == 0;
-}
-
 int main(int argc, char **argv)
 {
     const char *level = getenv("DSF_LOG");
@@ -79,11 +85,8 @@ int main(int argc, char **argv)
     if (strcmp(word, "--version") == 0) return print_version();
     for (int i = 0; i < N_COMMANDS; i++) {
         if (strcmp(word, commands[i].name) != 0) continue;
-        const char *why = !commands[i].run                 ? "this version has no such code yet"
-                          : !WITH_HDF5 && needs_hdf5(word) ? "built without HDF5 (-Dhdf5=enabled)"
-                                                           : NULL;
-        if (!why) return commands[i].run(argc - 1, argv + 1);
-        (void)fprintf(stderr, "dsf %s: %s: %s\n", word, commands[i].summary, why);
+        if (commands[i].run) return commands[i].run(argc - 1, argv + 1);
+        (void)fprintf(stderr, "dsf %s: %s: %s\n", word, commands[i].summary, why_not(&commands[i]));
         return DSF_EXIT_COULD_NOT;
     }
     return complain_unknown(word);

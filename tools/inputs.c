@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "text/chat.h"
 
 dsf_status dsf_inputs_read(const char *path, dsf_buf *b)
@@ -24,11 +25,25 @@ dsf_status dsf_inputs_read(const char *path, dsf_buf *b)
     return dsf_buf_status(b);
 }
 
+dsf_status dsf_inputs_flush(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return DSF_OK;
+    return DSF_FAIL(DSF_EIO, "standard output: %s", errno ? strerror(errno) : "not all was taken");
+}
+
+dsf_status dsf_inputs_print(const dsf_buf *b)
+{
+    DSF_TRY(dsf_buf_status(b));
+    if (b->len) (void)fwrite(b->data, 1, b->len, stdout);
+    return dsf_inputs_flush();
+}
+
 dsf_status dsf_inputs_parse_ids(const char *name, const char *text, size_t n, dsf_ids *ids)
 {
     size_t i = 0;
     while (i < n) {
-        if (strchr(" \t\r\n,", text[i])) {
+        if (text[i] && strchr(" \t\r\n,", text[i])) {
             i++;
             continue;
         }
@@ -84,10 +99,19 @@ dsf_status dsf_inputs_ids(const input_options *in, dsf_bpe **bpe, dsf_ids *ids)
                         given);
     if (in->ids) return dsf_inputs_parse_ids("--ids", in->ids, strlen(in->ids), ids);
     if (in->ids_file) return read_ids_file(in->ids_file, ids);
+    if (in->prompt && dsf_utf8_valid(in->prompt, strlen(in->prompt)) != strlen(in->prompt))
+        return DSF_FAIL(DSF_EINVAL, "--prompt: byte %zu of %zu is not UTF-8",
+                        dsf_utf8_valid(in->prompt, strlen(in->prompt)), strlen(in->prompt));
     if (!*bpe) DSF_TRY(dsf_bpe_open(bpe, in->model));
     if (in->chat) return encode_chat(in->chat, *bpe, ids);
     DSF_TRY(dsf_bpe_encode(*bpe, in->prompt, strlen(in->prompt), DSF_BPE_ADDED, ids));
     if (ids->n == 0) return DSF_FAIL(DSF_EINVAL, "--prompt: the text is empty");
+    return DSF_OK;
+}
+
+dsf_status dsf_inputs_threads(int64_t n)
+{
+    if (n < 0 || n > 1024) return DSF_FAIL(DSF_EINVAL, "--threads %lld: 1 to 1024", (long long)n);
     return DSF_OK;
 }
 
@@ -127,8 +151,7 @@ dsf_status dsf_inputs_options(const input_options *in, const char *default_prefi
                        .accept_config = accept};
     for (int i = 0; i < in->accept.n; i++) accept[i] = in->accept.item[i];
     accept[in->accept.n] = NULL;
-    if (in->threads < 0 || in->threads > 1024)
-        return DSF_FAIL(DSF_EINVAL, "--threads %lld: 1 to 1024", (long long)in->threads);
+    DSF_TRY(dsf_inputs_threads(in->threads));
     if (in->log) dsf_cmd_log_level(in->log);
     o->log = *dsf_cmd_log();
     DSF_TRY(pick_prefill(in->prefill ? in->prefill : default_prefill, &o->prefill));

@@ -50,6 +50,11 @@ DSF_MUST dsf_status dsf_inputs_read(const char *path, dsf_buf *b);
 /* Parses a list of decimal ids. */
 DSF_MUST dsf_status dsf_inputs_parse_ids(const char *name, const char *text, size_t n,
                                          dsf_ids *ids);
+/* EINVAL outside 0 (all processors) to 1024. */
+DSF_MUST dsf_status dsf_inputs_threads(int64_t n);
+/* Writes b to standard output, or what printf left there: EIO when it does not take it all. */
+DSF_MUST dsf_status dsf_inputs_print(const dsf_buf *b);
+DSF_MUST dsf_status dsf_inputs_flush(void);
 const char *dsf_inputs_backend(const dsf_options *o);
 
 #endif

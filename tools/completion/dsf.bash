@@ -4,7 +4,7 @@ _dsf()
     local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} before=${COMP_WORDS[COMP_CWORD - 1]}
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "$("$1" --help 2>/dev/null |
-            sed -nE '/not in this version/d; s/^  ([a-z]+)  .*/\1/p') --help --version" -- "$word")
+            sed -nE '/not in this /d; s/^  ([a-z]+)  .*/\1/p') --help --version" -- "$word")
     elif [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$("$1" "$command" --help 2>/dev/null |
             sed -nE 's/^  (-[-a-z]+).*/\1/p')" -- "$word")

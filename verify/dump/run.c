@@ -14,8 +14,8 @@ typedef struct {
     dsf_options opt;
     int32_t *ids;
     uint8_t *mask;
-    uint16_t *embed;
-    int64_t n;
+    uint16_t *embed; /* [n, embed_width] bf16 */
+    int64_t n, embed_width;
     dsf_file config;
     char *config_text;
     dsf_dump *dump;
@@ -49,6 +49,7 @@ static dsf_status read_inputs(run *w)
     DSF_TRY_OUT(dsf_mem_new(&w->embed, (size_t)(e.n * e.width), sizeof *w->embed));
     for (int64_t i = 0; i < w->n; i++) w->mask[i] = mask[i] != 0;
     for (int64_t i = 0; i < e.n * e.width; i++) w->embed[i] = dsf_f32_to_bf16(e.f[i]);
+    w->embed_width = e.width;
     w->opt.given_embed = true;
 out:
     dsf_dump_array_free(&e);
@@ -106,6 +107,34 @@ static bool wants(void *ud, dsf_tap tap)
     return dsf_dump_filter_wants(&w->d->filter, tap, w->n_layers);
 }
 
+/* A filter that leaves nothing is a mistake of the user's, told before anything is computed. */
+static dsf_status check_filter(const run *w, const dsf_config *c)
+{
+    const dsf_dump_filter *f = &w->d->filter;
+    int64_t tokens = w->n + w->d->decode;
+    if (f->by_layer && f->layer_from >= c->n_layers + c->n_mtp_layers)
+        return DSF_FAIL(DSF_EINVAL, "layers %d-%d: nothing to dump, the model has %d + %d stages",
+                        f->layer_from, f->layer_to, c->n_layers, c->n_mtp_layers);
+    if (f->by_position && f->position_from >= tokens)
+        return DSF_FAIL(DSF_EINVAL, "positions %lld-%lld: nothing to dump, there are %lld tokens",
+                        (long long)f->position_from, (long long)f->position_to, (long long)tokens);
+    for (int id = 0; id < DSF_N_TAPS; id++)
+        for (int l = -1; l < c->n_layers + c->n_mtp_layers; l++) {
+            bool global = dsf_taps[id].scope == DSF_SCOPE_GLOBAL;
+            dsf_tap t = {(dsf_tap_id)id, l};
+            if (global == (l < 0) && dsf_dump_filter_wants(f, t, c->n_layers)) return DSF_OK;
+        }
+    return DSF_FAIL(DSF_EINVAL, "the taps asked for match nothing (\"attn/q\", \"layers/0?/out\")");
+}
+
+/* Given rows must be the model's. */
+static dsf_status check_embed(const run *w, const dsf_config *c)
+{
+    if (!w->embed || w->embed_width == c->dim) return DSF_OK;
+    return DSF_FAIL(DSF_ECORRUPT, "%s: embed has %lld values a row, the model has %d",
+                    w->d->inputs_from, (long long)w->embed_width, c->dim);
+}
+
 static dsf_status open_engine(run *w)
 {
     dsf_config c;
@@ -118,6 +147,8 @@ static dsf_status open_engine(run *w)
     DSF_TRY(dsf_config_load(&c, path, &keys));
     w->n_layers = c.n_layers;
     w->vocab = c.vocab_size;
+    DSF_TRY(check_filter(w, &c));
+    DSF_TRY(check_embed(w, &c));
     w->planned = (dsf_tap_sink){.wants = wants, .ud = w};
     w->opt.sink = &w->planned;
     w->opt.unfused = true;
@@ -129,7 +160,8 @@ static dsf_status open_engine(run *w)
     dsf_plan_variants(w->engine->plan, &variants);
     dsf_plan_print(w->engine->plan, &plan);
     dsf_digest_bytes(plan.data, plan.len, plan_digest);
-    dsf_status st = dsf_ckpt_digest(w->engine->load.ckpt, checkpoint);
+    dsf_status st = dsf_buf_status(&plan);
+    if (st == DSF_OK) st = dsf_ckpt_digest(w->engine->load.ckpt, checkpoint);
     if (st == DSF_OK) st = open_dump(w, variants.data, checkpoint, plan_digest);
     dsf_buf_free(&variants);
     dsf_buf_free(&plan);

@@ -8,11 +8,35 @@
 #include "base/num.h"
 #include "ops/quant.h"
 
+/* What the file says of its model, where it does, must be this model's. */
+static dsf_status check_model(const dsf_golden *g)
+{
+    const dsf_config *c = g->config;
+    const dsf_dump_geometry *m = &dsf_dump_info_of(g->file)->geometry;
+    const struct {
+        const char *name;
+        int64_t theirs, ours;
+    } pair[] = {{"num_hidden_layers", m->n_layers, c->n_layers},
+                {"hidden_size", m->dim, c->dim},
+                {"vocab_size", m->vocab, c->vocab_size},
+                {"head_dim", m->head_dim, c->head_dim},
+                {"sliding_window", m->window, c->window_size},
+                {"n_routed_experts", m->n_experts, c->n_routed_experts}};
+    if (!dsf_dump_info_of(g->file)->has_geometry) return DSF_OK;
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++)
+        if (pair[i].theirs > 0 && pair[i].theirs != pair[i].ours)
+            return DSF_FAIL(DSF_ECORRUPT, "%s: of another model: %s %lld, the model has %lld",
+                            g->path, pair[i].name, (long long)pair[i].theirs,
+                            (long long)pair[i].ours);
+    return DSF_OK;
+}
+
 dsf_status dsf_golden_open(dsf_golden *g, const dsf_config *c, const char *path)
 {
     int64_t n_mask = 0;
     *g = (dsf_golden){.config = c, .path = path};
     DSF_TRY(dsf_dump_open(&g->file, path));
+    DSF_TRY(check_model(g));
     DSF_TRY(dsf_dump_read_axis(g->file, "token_ids", &g->ids, &g->n));
     DSF_TRY(dsf_dump_read_axis(g->file, "image_mask", &g->mask, &n_mask));
     if (!g->ids || g->n == 0) return DSF_FAIL(DSF_EINVAL, "%s: no token_ids", path);

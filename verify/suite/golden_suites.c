@@ -5,7 +5,10 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/mem.h"
 #include "verify/diff/diff.h"
+#include "verify/diff/logits.h"
+#include "verify/dump/reader.h"
 #include "verify/dump/run.h"
 #include "verify/graft/graft.h"
 #include "verify/suite/suite.h"
@@ -158,6 +161,91 @@ static dsf_status over_dumps(const dsf_verify_options *o, const char *model, con
     return DSF_OK;
 }
 
+/* ---- decoder replay (architecture.md 2.3) against ced/ of the dump ---- */
+
+static dsf_status run_replay(const dsf_verify_options *o, const char *model, const char *golden,
+                             const char *out)
+{
+    static const char *const taps[] = {"logits"};
+    const dsf_dump_run d = {.engine = {.model = model,
+                                       .prefill = DSF_PREFILL_REPLAY,
+                                       .variants = o->variants,
+                                       .threads = o->threads},
+                            .out = out,
+                            .backend = o->backend ? o->backend : "cpu",
+                            .inputs_from = golden,
+                            .filter = {.glob = taps, .n_globs = 1}};
+    dsf_dump_run_report r;
+    return dsf_dump_run_model(&d, &r);
+}
+
+/* The last row's distribution; free-running, so the rule of prompts with selection (20 mnat, best
+ * token). */
+static dsf_status compare_replay(dsf_check_result *c, dsf_dump_file *golden, dsf_dump_file *ours)
+{
+    dsf_dump_array a = {.n = 0}, b = {.n = 0};
+    int64_t *pair = NULL, n = 0;
+    dsf_row *row = NULL;
+    dsf_status st = DSF_OK;
+    DSF_TRY_OUT(dsf_dump_read(golden, "ced/logits", &a));
+    DSF_TRY_OUT(dsf_dump_read(ours, "logits", &b));
+    DSF_TRY_OUT(dsf_dump_join(&a, &b, &pair, &n));
+    if (a.width != b.width || !a.f || !b.f)
+        DSF_TRY_OUT(DSF_FAIL(DSF_ECORRUPT, "ced/logits: %lld values a row, ours %lld",
+                             (long long)a.width, (long long)b.width));
+    DSF_TRY_OUT(dsf_mem_new(&row, (size_t)n + 1, sizeof *row));
+    const dsf_joined j = {.a = &a, .b = &b, .pair = pair, .n = n, .width = a.width};
+    dsf_diff_logits l;
+    dsf_logits_compare(&j, row, &l);
+    c->compared = l.rows * a.width;
+    c->verdict = l.rows > 0 && l.kl_mean <= 2e-2 && l.wrong == 0 ? DSF_PASS : DSF_FAILED;
+    (void)snprintf(
+        c->words, sizeof c->words,
+        "decoder replay: %lld rows against ced/logits, mean KL %.2e (limit 2e-2), best token equal %.4f",
+        (long long)l.rows, l.kl_mean, l.top1);
+out:
+    dsf_mem_free(row);
+    dsf_mem_free(pair);
+    dsf_dump_array_free(&a);
+    dsf_dump_array_free(&b);
+    return st;
+}
+
+static dsf_status judge_replay(const dsf_verify_options *o, const char *model, const char *set,
+                               dsf_dump_file *golden, dsf_results *r)
+{
+    char name[80], out[96], path[4096];
+    dsf_dump_file *ours = NULL;
+    (void)snprintf(name, sizeof name, "logits/%.40s/p0 replay", set_name(set));
+    dsf_check_result *c = dsf_results_add(r, "logits", name);
+    if (!c) return r->status;
+    int64_t t0 = dsf_clock_ns();
+    (void)snprintf(out, sizeof out, "/tmp/dsf-verify-%ld.h5", (long)getpid());
+    dsf_status st = dsf_file_join(path, set, "dump-p0.h5");
+    if (st == DSF_OK) st = run_replay(o, model, path, out);
+    if (st == DSF_OK) st = dsf_dump_open(&ours, out);
+    if (st == DSF_OK) st = compare_replay(c, golden, ours);
+    if (st != DSF_OK) (void)snprintf(c->words, sizeof c->words, "%s", dsf_error_message());
+    dsf_dump_close(ours);
+    (void)unlink(out);
+    c->seconds = (double)(dsf_clock_ns() - t0) * 1e-9;
+    return DSF_OK;
+}
+
+/* Only where the golden holds it. */
+static dsf_status suite_replay(const dsf_verify_options *o, const char *model, const char *set,
+                               dsf_results *r)
+{
+    char path[4096];
+    dsf_dump_file *golden = NULL;
+    DSF_TRY(dsf_file_join(path, set, "dump-p0.h5"));
+    if (dsf_dump_open(&golden, path) != DSF_OK) return DSF_OK; /* the checks above told so */
+    dsf_status st =
+        dsf_dump_find(golden, "ced/logits") ? judge_replay(o, model, set, golden, r) : DSF_OK;
+    dsf_dump_close(golden);
+    return st;
+}
+
 dsf_status dsf_suite_layers(const dsf_verify_options *o, const char *model, const char *set,
                             dsf_results *r)
 {
@@ -167,5 +255,6 @@ dsf_status dsf_suite_layers(const dsf_verify_options *o, const char *model, cons
 dsf_status dsf_suite_logits(const dsf_verify_options *o, const char *model, const char *set,
                             dsf_results *r)
 {
-    return over_dumps(o, model, set, r, "logits", run_free);
+    DSF_TRY(over_dumps(o, model, set, r, "logits", run_free));
+    return suite_replay(o, model, set, r);
 }
