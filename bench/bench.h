@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/pool.h"
+#include "baseline.h"
 #include "dsf.h"
 
 /* --- samples (stats.c) --- */
@@ -74,8 +75,10 @@ typedef struct {
     dsf_ceiling ceiling;
     dsf_bench_out out;
     const char *conditions; /* free words of the caller; NULL: none */
+    dsf_baseline *baseline; /* to compare with, owned by the caller; NULL: none */
     int repeat;             /* rounds of each measurement */
     int refused, missed;    /* figures refused for a wrong output; limits missed (memory, sums) */
+    int slower;             /* than the baseline */
 } dsf_bench;
 
 /* threads 0: all processors. buffer: bytes that the read rate is measured on. */

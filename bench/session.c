@@ -92,8 +92,28 @@ void dsf_bench_sample(dsf_buf *json, const char *key, const dsf_samples *s, doub
     dsf_json_end(json, '}');
 }
 
+static void compare(dsf_bench *b, dsf_buf *json, dsf_buf *text)
+{
+    dsf_buf line = {.max = 0};
+    dsf_judgement j;
+    dsf_buf_add(&line, json->data, json->len);
+    dsf_buf_char(&line, '}');
+    dsf_comparison c = dsf_baseline_judge(b->baseline, line.data ? line.data : "", &j);
+    dsf_buf_free(&line);
+    b->slower += c == DSF_CMP_SLOWER;
+    dsf_json_begin(json, "against_baseline", '{');
+    dsf_json_add_cstr(json, "verdict", dsf_comparison_words(c));
+    dsf_json_add_num(json, "change_percent", j.change);
+    dsf_json_add_num(json, "noise_percent", j.noise);
+    dsf_json_add_num(json, "control_percent", j.control);
+    dsf_json_end(json, '}');
+    dsf_buf_fmt(text, "\n  against the baseline: %s", dsf_comparison_words(c));
+    if (c != DSF_CMP_ABSENT) dsf_buf_fmt(text, " (%+.1f%%, noise %.1f%%)", j.change, j.noise);
+}
+
 dsf_status dsf_bench_emit(dsf_bench *b, dsf_buf *json, dsf_buf *text)
 {
+    if (b->baseline) compare(b, json, text);
     dsf_json_end(json, '}');
     dsf_status st = dsf_buf_status(json);
     if (st == DSF_OK) st = dsf_buf_status(text);

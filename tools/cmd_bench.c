@@ -11,7 +11,7 @@ enum { MOST_CONTEXTS = 32 };
 
 typedef struct {
     input_options in;
-    const char *what, *op, *shape, *json_out, *conditions;
+    const char *what, *op, *shape, *json_out, *conditions, *baseline;
     int64_t repeat, rows, tokens, ref_tokens;
     opt_list at;
     bool json;
@@ -44,6 +44,15 @@ static dsf_status write_lines(const char *path, const dsf_buf *b)
     dsf_status st = dsf_file_write(&f, b->data, b->len);
     if (st == DSF_OK) st = dsf_file_finish(&f);
     dsf_file_abandon(&f);
+    return st;
+}
+
+static dsf_status open_baseline(const char *path, dsf_baseline **out)
+{
+    dsf_file f;
+    DSF_TRY(dsf_file_open(&f, path));
+    dsf_status st = dsf_baseline_open(out, path, (const char *)f.data, f.size);
+    dsf_file_close(&f);
     return st;
 }
 
@@ -108,6 +117,7 @@ static dsf_status run(options *o, dsf_bench *b)
     b->out = (dsf_bench_out){take_line, show_progress, o};
     b->repeat = o->repeat ? (int)o->repeat : prompts ? 5 : 15;
     b->conditions = o->conditions;
+    if (o->baseline) DSF_TRY(open_baseline(o->baseline, &b->baseline));
     /* The memory of the process is what `memory` measures: no buffer beside it. */
     DSF_TRY(dsf_bench_open(b, (int)o->in.threads, memory ? 0 : (size_t)2 << 30));
     DSF_TRY(measure(b, o));
@@ -126,6 +136,8 @@ int dsf_cmd_bench(int argc, char **argv)
         {"--ref-tokens", OPT_INT, &o.ref_tokens, "N",
          "tokens checked against the reference, whose time is the control (default 4)"},
         {"--repeat", OPT_INT, &o.repeat, "N", "rounds of each measurement (default 15, prefill 5)"},
+        {"--baseline", OPT_STRING, &o.baseline, "FILE",
+         "earlier lines to compare with: faster, slower (exit 1) or no difference"},
         {"--conditions", OPT_STRING, &o.conditions, "TEXT", "words kept in every JSON line"},
         {"--json", OPT_FLAG, &o.json, NULL, "one JSON line a measurement"},
         {"--json-out", OPT_STRING, &o.json_out, "FILE", "the same lines to FILE"},
@@ -151,7 +163,8 @@ int dsf_cmd_bench(int argc, char **argv)
     dsf_bench b = {.repeat = 0};
     dsf_status st = run(&o, &b);
     dsf_bench_close(&b);
+    dsf_baseline_close(b.baseline);
     dsf_buf_free(&o.lines);
     if (st != DSF_OK) return dsf_cmd_fail("bench", st);
-    return b.refused || b.missed ? DSF_EXIT_NO : DSF_EXIT_GOOD;
+    return b.refused || b.missed || b.slower ? DSF_EXIT_NO : DSF_EXIT_GOOD;
 }

@@ -284,7 +284,7 @@ dsf_status dsf_states_run(const dsf_states_options *o, dsf_states_report *r)
     DSF_TRY_OUT(prepare(&w));
     for (int64_t n = 1; n <= w.longest; n++) {
         DSF_TRY_OUT(compare_length(&w, n));
-        if (o->progress) o->progress(n, w.longest);
+        if (o->progress) o->progress("states", n, w.longest);
     }
 out:
     dsf_mem_free(w.ids);

@@ -11,7 +11,7 @@ typedef struct {
     const char *model, *variants;
     int64_t longest; /* prompt lengths 1..longest; 0: three windows */
     int threads;
-    void (*progress)(int64_t done, int64_t total);
+    void (*progress)(const char *name, int64_t done, int64_t total);
 } dsf_states_options;
 
 #define DSF_ROAD_MAP(X)                                                                            \

@@ -103,20 +103,11 @@ dsf_status dsf_suite_tokenizer(const dsf_verify_options *o, const char *model, d
     return DSF_OK;
 }
 
-static const char *progress_name;
-static void (*progress_to)(const char *name, int64_t done, int64_t total);
-static void states_progress(int64_t done, int64_t total)
-{
-    if (progress_to) progress_to(progress_name, done, total);
-}
-
 dsf_status dsf_suite_states(const dsf_verify_options *o, const char *model, dsf_results *r)
 {
     dsf_check_result *c = dsf_results_add(r, "states", "states");
     if (!c) return r->status;
     int64_t t0 = dsf_clock_ns();
-    progress_name = "states";
-    progress_to = o->progress;
     dsf_config config;
     dsf_states_report s;
     dsf_status st = load_config(&config, model);
@@ -124,7 +115,7 @@ dsf_status dsf_suite_states(const dsf_verify_options *o, const char *model, dsf_
     const dsf_states_options so = {.model = model,
                                    .variants = o->variants,
                                    .threads = o->threads ? o->threads : 1,
-                                   .progress = states_progress,
+                                   .progress = o->progress,
                                    .longest = st == DSF_OK && config.window_size > 32 ? 12 : 0};
     if (st == DSF_OK) st = dsf_states_run(&so, &s);
     if (st != DSF_OK) {

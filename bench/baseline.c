@@ -1,0 +1,117 @@
+/* A measurement against an earlier one of the same thing: faster, slower, or no difference. */
+#include "baseline.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+
+struct dsf_baseline {
+    dsf_json_doc **line;
+    int n;
+};
+
+enum { LINES_MOST = 4096 };
+static const double least_change = 2; /* percent: less is no difference, however quiet the runs */
+
+dsf_status dsf_baseline_open(dsf_baseline **out, const char *name, const char *text, size_t n)
+{
+    dsf_baseline *b = NULL;
+    dsf_status st = DSF_OK;
+    DSF_TRY(dsf_mem_new(&b, 1, sizeof *b));
+    DSF_TRY_OUT(dsf_mem_new(&b->line, LINES_MOST, sizeof(dsf_json_doc *)));
+    for (size_t at = 0; at < n;) {
+        const char *end = memchr(text + at, '\n', n - at);
+        size_t len = end ? (size_t)(end - (text + at)) : n - at;
+        if (len > 0) {
+            if (b->n == LINES_MOST)
+                DSF_TRY_OUT(DSF_FAIL(DSF_ECORRUPT, "%s: more than %d lines", name, LINES_MOST));
+            DSF_TRY_OUT(dsf_json_parse(&b->line[b->n], name, text + at, len));
+            b->n++;
+        }
+        at += len + 1;
+    }
+    if (b->n == 0) DSF_TRY_OUT(DSF_FAIL(DSF_ECORRUPT, "%s: no measurement in it", name));
+    *out = b;
+    return DSF_OK;
+out:
+    dsf_baseline_close(b);
+    return st;
+}
+
+void dsf_baseline_close(dsf_baseline *b)
+{
+    if (!b) return;
+    for (int i = 0; i < b->n; i++) dsf_json_free(b->line[i]);
+    dsf_mem_free(b->line);
+    dsf_mem_free(b);
+}
+
+/* Both have the key with the same value, or neither has it. */
+static bool same(const dsf_json *a, const dsf_json *b, const char *key)
+{
+    const dsf_json *x = dsf_json_get(a, key), *y = dsf_json_get(b, key);
+    if (!x || !y) return x == y;
+    return strcmp(dsf_json_text(x, NULL), dsf_json_text(y, NULL)) == 0;
+}
+
+static const dsf_json *find(const dsf_baseline *b, const dsf_json *line)
+{
+    static const char *const keys[] = {"bench", "op",      "use",     "variant",
+                                       "shape", "model",   "context", "tokens",
+                                       "chunk", "prefill", "threads", "machine"};
+    for (int i = 0; i < b->n; i++) {
+        const dsf_json *old = dsf_json_root(b->line[i]);
+        size_t k = 0;
+        while (k < sizeof keys / sizeof *keys && same(old, line, keys[k])) k++;
+        if (k == sizeof keys / sizeof *keys) return old;
+    }
+    return NULL;
+}
+
+/* The number at key, or at key.median; NAN when there is none. */
+static double number(const dsf_json *line, const char *key)
+{
+    const dsf_json *v = line ? dsf_json_get(line, key) : NULL;
+    double x = NAN;
+    if (v && dsf_json_kind_of(v) == DSF_JSON_OBJECT) v = dsf_json_get(v, "median");
+    return v && dsf_json_double(v, &x) == DSF_OK ? x : NAN;
+}
+
+/* Interquartile halves of both runs together, twice. */
+static double noise(const dsf_json *a, const dsf_json *b)
+{
+    double x = number(a, "spread"), y = number(b, "spread");
+    return fmax(least_change, 200 * sqrt(x * x + y * y));
+}
+
+dsf_comparison dsf_baseline_judge(const dsf_baseline *b, const char *line, dsf_judgement *j)
+{
+    dsf_json_doc *doc = NULL;
+    *j = (dsf_judgement){.verdict = DSF_CMP_ABSENT};
+    if (dsf_json_parse(&doc, "measurement", line, strlen(line)) != DSF_OK) return j->verdict;
+    const dsf_json *now = dsf_json_root(doc), *old = find(b, now);
+    double before = number(old, "median_ns"), after = number(now, "median_ns");
+    j->change = 100 * (after / before - 1);
+    j->noise = noise(old, now);
+    j->control = 100 * (number(now, "ref_ns") / number(old, "ref_ns") - 1);
+    if (isfinite(j->change) && isfinite(j->noise)) {
+        j->verdict = DSF_CMP_SAME;
+        if (j->change > j->noise) j->verdict = DSF_CMP_SLOWER;
+        if (j->change < -j->noise) j->verdict = DSF_CMP_FASTER;
+        /* A control that moved as far says that the machine did, not the code. */
+        if (isfinite(j->control) && fabs(j->control) > j->noise && j->control * j->change > 0 &&
+            fabs(j->control) > 0.5 * fabs(j->change))
+            j->verdict = DSF_CMP_MACHINE;
+    }
+    dsf_json_free(doc);
+    return j->verdict;
+}
+
+const char *dsf_comparison_words(dsf_comparison v)
+{
+    static const char *const words[] = {"not in the baseline", "no difference", "faster", "slower",
+                                        "the control moved: the machine, not the code"};
+    return words[v];
+}
