@@ -79,11 +79,19 @@ static double number(const dsf_json *line, const char *key)
     return v && dsf_json_double(v, &x) == DSF_OK ? x : NAN;
 }
 
-/* Interquartile halves of both runs together, twice. */
-static double noise(const dsf_json *a, const dsf_json *b)
+static double spread(const dsf_json *line, const char *key)
 {
-    double x = number(a, "spread"), y = number(b, "spread");
-    return fmax(least_change, 200 * sqrt(x * x + y * y));
+    const dsf_json *v = line ? dsf_json_get(line, key) : NULL;
+    if (v && dsf_json_kind_of(v) == DSF_JSON_OBJECT) return number(v, "spread");
+    return number(line, "spread");
+}
+
+/* Time in units of the machine's limit where the limit was measured between the runs, else the time
+ * itself; with its spread. */
+static double cost(const dsf_json *line, bool by_limit, double *width)
+{
+    *width = spread(line, by_limit ? "percent" : "median_ns");
+    return by_limit ? 100 / number(line, "percent") : number(line, "median_ns");
 }
 
 dsf_comparison dsf_baseline_judge(const dsf_baseline *b, const char *line, dsf_judgement *j)
@@ -92,9 +100,11 @@ dsf_comparison dsf_baseline_judge(const dsf_baseline *b, const char *line, dsf_j
     *j = (dsf_judgement){.verdict = DSF_CMP_ABSENT};
     if (dsf_json_parse(&doc, "measurement", line, strlen(line)) != DSF_OK) return j->verdict;
     const dsf_json *now = dsf_json_root(doc), *old = find(b, now);
-    double before = number(old, "median_ns"), after = number(now, "median_ns");
+    bool by_limit = isfinite(number(old, "percent")) && isfinite(number(now, "percent"));
+    double width[2], before = cost(old, by_limit, &width[0]),
+                     after = cost(now, by_limit, &width[1]);
     j->change = 100 * (after / before - 1);
-    j->noise = noise(old, now);
+    j->noise = fmax(least_change, 200 * sqrt(width[0] * width[0] + width[1] * width[1]));
     j->control = 100 * (number(now, "ref_ns") / number(old, "ref_ns") - 1);
     if (isfinite(j->change) && isfinite(j->noise)) {
         j->verdict = DSF_CMP_SAME;

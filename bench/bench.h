@@ -33,6 +33,7 @@ typedef struct {
     uint8_t *buffer; /* far larger than the last cache */
     size_t bytes, at;
     int threads;
+    bool avx512; /* asked once: in a virtual machine the question costs as much as an item */
 } dsf_ceiling;
 
 /* A rate by the clock on the wall, and the same by the processor time that this process was given,

@@ -21,10 +21,8 @@ typedef struct {
 } job;
 
 #if HAVE_AVX512
-static bool have_avx512(void) { return (dsf_machine() & DSF_NEEDS_AVX512) != 0; }
 #define READ_AVX512(p, n) dsf_read_avx512(p, n)
 #else
-static bool have_avx512(void) { return false; }
 #define READ_AVX512(p, n) read_words(p, n)
 #endif
 
@@ -74,6 +72,7 @@ dsf_status dsf_ceiling_open(dsf_ceiling *c, dsf_pool *pool, size_t bytes)
 {
     *c = (dsf_ceiling){.pool = pool, .bytes = bytes / ITEM * ITEM};
     c->threads = dsf_pool_threads(pool);
+    c->avx512 = HAVE_AVX512 && (dsf_machine() & DSF_NEEDS_AVX512) == DSF_NEEDS_AVX512;
     void *p = NULL;
     DSF_TRY(dsf_mem_map(&p, c->bytes));
     c->buffer = p;
@@ -94,7 +93,7 @@ static void read_item(void *arg, int64_t item, int worker)
     (void)worker;
     job *j = arg;
     const uint8_t *p = j->c->buffer + (j->c->at + (size_t)item * ITEM) % j->c->bytes;
-    j->sink += have_avx512() ? READ_AVX512(p, ITEM) : read_words(p, ITEM);
+    j->sink += j->c->avx512 ? READ_AVX512(p, ITEM) : read_words(p, ITEM);
 }
 
 dsf_rate dsf_ceiling_read(dsf_ceiling *c, size_t bytes)
@@ -125,7 +124,7 @@ static void f32_item(void *arg, int64_t item, int worker)
 static dsf_rate spin(dsf_ceiling *c, dsf_pool_fn *fn, int flops)
 {
     job j = {.c = c};
-    if (!have_avx512()) return (dsf_rate){0, 0};
+    if (!c->avx512) return (dsf_rate){0, 0};
     int64_t items = (int64_t)c->threads * SPIN_ITEMS, t0 = dsf_clock_ns(), p0 = dsf_processor_ns();
     dsf_pool_run(c->pool, items, fn, &j);
     return rate_since(c, (double)items * SPIN_ROUNDS * flops, t0, p0);

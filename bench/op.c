@@ -75,7 +75,9 @@ static dsf_status open_frames(job *j)
     DSF_TRY(dsf_frame_generate(&j->frame[0], DSF_PATTERN_NORMAL, 1));
     dsf_shape_settle(j->op, j->frame[0].args);
     j->cost = j->op->cost(j->frame[0].args);
-    double rotate = 3 * (double)(j->b->host.last_cache ? j->b->host.last_cache : 256 << 20);
+    /* As far as the read rate's own buffer: a cache that does not evict the oldest keeps a share.
+     */
+    double rotate = (double)j->b->ceiling.bytes;
     int want = n <= FEW_ROWS ? (int)ceil(rotate / j->cost.bytes) : 1;
     int most = (int)(frame_bytes_most / frame_bytes(&j->frame[0]));
     if (want > most) want = most;
@@ -309,9 +311,11 @@ static dsf_status measure_given(dsf_bench *b, const dsf_bench_op_options *o)
     const dsf_op *op = o->glob ? dsf_op_find(o->glob) : NULL;
     dsf_shape shape;
     if (!op) return DSF_FAIL(DSF_EINVAL, "--shape needs --op with the full name of one operation");
-    if (!op->cost || op->dims[0] != 'n')
-        return DSF_FAIL(DSF_EINVAL, "%s: its contract states no cost by rows", op->name);
     DSF_TRY(parse_shape(op, o->shape, &shape));
+    if (!dsf_shape_sound(&shape))
+        return DSF_FAIL(DSF_EINVAL,
+                        "--shape \"%s\": %s cannot take these sizes (%s; see the bench's table)",
+                        o->shape, op->name, op->dims);
     return measure_variants(b, op, shape);
 }
 

@@ -37,7 +37,7 @@ void dsf_parity_row(dsf_parity *p, const float *ref, const float *got, int64_t n
 
 bool dsf_parity_good(const dsf_parity *p)
 {
-    return p->n == 0 || (p->kl / p->n <= 2e-2 && p->agree >= 0.8 * p->n);
+    return p->n == 0 || (p->kl / p->n <= 2e-2 /* false for NaN */ && p->agree >= 0.8 * p->n);
 }
 
 void dsf_parity_json(const dsf_parity *p, dsf_buf *json)

@@ -79,3 +79,23 @@ void dsf_shape_settle(const dsf_op *op, void *args)
     if (op == &dsf_op_attn) settle_attn(args);
     if (op == &dsf_op_index_topk) settle_index(args);
 }
+
+/* What the contracts ask of sizes beyond their being positive. */
+bool dsf_shape_sound(const dsf_shape *s)
+{
+    const int64_t *v = s->sizes.v;
+    if (strcmp(s->op, "linear_g8") == 0) return v[1] % 32 == 0;
+    if (strcmp(s->op, "linear_group") == 0) return v[2] % 32 == 0 && v[3] % 32 == 0;
+    if (strcmp(s->op, "linear_gb") == 0 || strcmp(s->op, "linear_gf") == 0) return true;
+    if (strcmp(s->op, "experts_up") == 0) return v[4] % 32 == 0 && v[5] * 2 == v[4] && v[1] <= v[3];
+    if (strcmp(s->op, "experts_down") == 0)
+        return v[2] % 32 == 0 && v[5] * 2 == v[2] && v[1] <= v[3];
+    if (strcmp(s->op, "attn") == 0)
+        return v[2] % 32 == 0 && v[3] == v[0] && v[4] == 1 && v[8] >= 1 && v[8] <= v[5] &&
+               v[6] >= v[7] && v[6] < 1 << 29 && v[9] == 0 && v[10] == 0;
+    if (strcmp(s->op, "index_topk") == 0)
+        return v[4] % 32 == 0 && v[5] == 1 && (v[7] == 1 || v[7] == 2) && v[8] >= 1 && v[9] == 1 &&
+               v[2] <= (v[6] + v[8] - 1) / v[8];
+    if (strcmp(s->op, "hc_mix") == 0) return v[2] == 24 && v[3] == 4 * v[1] && v[4] == 3;
+    return false; /* not measured */
+}

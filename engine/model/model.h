@@ -55,7 +55,8 @@ dsf_val dsf_build_weight(const dsf_build *b, int layer, dsf_role role);
 dsf_weight8 dsf_build_weight8(const dsf_build *b, int layer, dsf_role role);
 /* Rows on which layer l reads its input: all for a kv source, else where window keys are needed. */
 int dsf_build_input_rows(const dsf_build *b, int layer);
-/* Compressed entries of a sequence in that layer's cache; at least one, so that no dimension is 0. */
+/* Compressed entries of a sequence in that layer's cache; at least one, so that no dimension is 0.
+ */
 int64_t dsf_build_entries(const dsf_build *b, int layer);
 /* attn.c (5): u on the layer's input rows -> y on its query rows. */
 dsf_val dsf_build_attention(dsf_build *b, int layer, dsf_val u);

@@ -27,7 +27,7 @@ static inline void dsf_limit_codes(uint8_t *code, int64_t n)
 
 static inline void dsf_limit_scales(const dsf_tensor *t)
 {
-    uint8_t *s = t->data;
+    uint8_t *s = (uint8_t *)t->data;
     for (int64_t i = 0; i < dsf_tensor_count(t); i++)
         s[i] = dsf_limit_byte(s[i], 0, DSF_WEIGHT_SCALE_MOST);
 }
@@ -45,7 +45,7 @@ static inline void dsf_limit_q8(const dsf_tensor *t)
 
 static inline void dsf_limit_bf16(const dsf_tensor *t)
 {
-    uint16_t *v = t->data;
+    uint16_t *v = (uint16_t *)t->data;
     for (int64_t i = 0; i < dsf_tensor_count(t); i++)
         if ((v[i] & 0x7F80) >= (127 + 56) << 7)
             v[i] = (uint16_t)((v[i] & 0x807F) | (127 + 55) << 7);

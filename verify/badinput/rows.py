@@ -383,7 +383,7 @@ def is_whole(d):
 
 
 LONG = "dump {mini} --ids-file {d}/ids -o {d}/out.h5 --decode 100000 --ctx 110000 --taps layers/0?/out,logits"
-row("killed while dumping", LONG, -9, make=put("ids", b"5 6 7 8 9"), signal=9, after=is_partial)
+row("killed between two flushes of a dump", LONG, -9, make=put("ids", b"5 6 7 8 9"), signal=9, after=is_partial)
 row("Ctrl-C while dumping", LONG, 0, "tokens", make=put("ids", b"5 6 7 8 9"), signal=2, after=is_whole)
 row("Ctrl-C while generating", "run {mini} --ids 1,2,3 -n 400000 --json --ignore-eos", 0, '"finish": "interrupted"|"finish":"interrupted"', signal=2)
 row("Ctrl-C while prefilling", "run {mini} --ids-file {d}/ids -n 1 --chunk 64 --prefill exact", 3, "stopped during prefill",

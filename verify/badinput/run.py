@@ -84,13 +84,16 @@ def limits(size):
 
 
 def started(folder, process):
-    """Waits until the process works: its output has begun, or a little time has passed."""
-    part, end = folder.path("out.h5.part"), time.time() + 20
-    while time.time() < end and process.poll() is None:
+    """Waits until the process works: a first flush of its dump is over, or a little time has passed."""
+    part, begin, size, since = folder.path("out.h5.part"), time.time(), 0, time.time()
+    while time.time() < begin + 30 and process.poll() is None:
         time.sleep(0.05)
-        if os.path.exists(part) and os.path.getsize(part) > 700000: # its second flush has begun
-            return
-        if not os.path.exists(part) and time.time() > end - 19.3:
+        if not os.path.exists(part):
+            if time.time() > begin + 0.7:
+                return
+        elif os.path.getsize(part) != size:
+            size, since = os.path.getsize(part), time.time()
+        elif size > 700000 and time.time() > since + 0.3:
             return
 
 
@@ -103,7 +106,10 @@ def call(folder, command, how):
     if "signal" in how:
         started(folder, process)
         process.send_signal(how["signal"])
-    out, err = process.communicate(how.get("stdin", b""), timeout=HANG)
+    try:
+        out, err = process.communicate(how.get("stdin", b""), timeout=HANG)
+    finally:
+        process.kill()  # nothing, unless it hangs
     return process.returncode, (out or b"").decode(errors="replace") + err.decode(errors="replace")
 
 

@@ -414,9 +414,10 @@ static dsf_status open_model(graft *g)
 {
     DSF_TRY(dsf_load_open(&g->load, g->o->model, NULL));
     g->load.model.unfused = true;
+    /* Before there are threads: a dump is looked at in a child process first. */
+    DSF_TRY(dsf_golden_open(&g->golden, &g->load.config, g->o->golden));
     DSF_TRY(dsf_pool_open(&g->pool, g->o->threads ? g->o->threads : dsf_pool_processors()));
-    DSF_TRY(dsf_mem_new(&g->done, MOST_TAPS, 1));
-    return dsf_golden_open(&g->golden, &g->load.config, g->o->golden);
+    return dsf_mem_new(&g->done, MOST_TAPS, 1);
 }
 
 static dsf_status run_all(graft *g)

@@ -283,8 +283,8 @@ Test(fault, a_graft_survives_failing_allocations, .timeout = 280)
     set_paths();
     GOOD(make_dump(golden_path, 0));
     cr_expect_gt(fail_each_allocation(try_reading, golden_path, 1), 10);
-    cr_expect_gt(fail_each_allocation(try_graft, NULL, 151), 3);
-    cr_expect_gt(fail_each_allocation(try_graft, golden_path, 307), 3);
+    cr_expect_gt(fail_each_allocation(try_graft, NULL, 401), 2);
+    cr_expect_gt(fail_each_allocation(try_graft, golden_path, 701), 2);
     GOOD(try_graft(NULL));
 }
 

@@ -1,0 +1,139 @@
+/* Statistics, parity and comparison of the benchmarks. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "bench/baseline.h"
+#include "bench/bench.h"
+#include "bench/model.h"
+
+Test(bench, median_and_spread_are_the_quartiles)
+{
+    dsf_samples s = {.n = 0};
+    cr_assert_eq(dsf_samples_median(&s), 0);
+    const double v[] = {5, 1, 4, 2, 3};
+    for (int i = 0; i < 5; i++) dsf_samples_add(&s, v[i]);
+    cr_assert_float_eq(dsf_samples_median(&s), 3, 1e-12);
+    cr_assert_float_eq(dsf_samples_spread(&s), (4.0 - 2.0) / 2 / 3, 1e-12);
+    dsf_samples_add(&s, 6);
+    cr_assert_float_eq(dsf_samples_median(&s), 3.5, 1e-12);
+}
+
+Test(bench, more_samples_than_room_are_dropped)
+{
+    dsf_samples s = {.n = 0};
+    for (int i = 0; i < DSF_BENCH_SAMPLES + 7; i++) dsf_samples_add(&s, 1);
+    cr_assert_eq(s.n, DSF_BENCH_SAMPLES);
+}
+
+Test(bench, parity_takes_roundings_and_refuses_other_logits)
+{
+    enum { N = 300 };
+    float ref[N], got[N];
+    dsf_parity good = {.n = 0}, bad = {.n = 0};
+    for (int i = 0; i < N; i++) {
+        ref[i] = 3 * sinf((float)i);
+        got[i] = ref[i] * (1 + 0x1p-8f);
+    }
+    dsf_parity_row(&good, ref, got, N);
+    cr_assert(dsf_parity_good(&good));
+    cr_assert_eq(good.agree, 1);
+    for (int i = 0; i < N; i++) got[i] = ref[N - 1 - i];
+    dsf_parity_row(&bad, ref, got, N);
+    cr_assert_not(dsf_parity_good(&bad));
+    got[7] = NAN;
+    bad = (dsf_parity){.n = 0};
+    dsf_parity_row(&bad, ref, got, N);
+    cr_assert_not(dsf_parity_good(&bad), "a NaN is not the reference's");
+}
+
+Test(bench, hash_depends_on_every_byte)
+{
+    const char a[] = "0123456789", b[] = "0123456788";
+    cr_assert_neq(dsf_parity_hash(0, a, sizeof a), dsf_parity_hash(0, b, sizeof b));
+    uint64_t h = dsf_parity_hash(dsf_parity_hash(0, a, 4), a + 4, sizeof a - 4);
+    cr_assert_eq(h, dsf_parity_hash(0, a, sizeof a));
+}
+
+#define LINE(shape, ns, spread, percent, ref)                                                      \
+    "{\"bench\": \"op\", \"op\": \"x\", \"shape\": \"" shape "\", \"median_ns\": " #ns             \
+    ", \"spread\": " #spread ", \"percent\": {\"median\": " #percent ", \"spread\": " #spread      \
+    "}, \"ref_ns\": {\"median\": " #ref "}}"
+
+static dsf_comparison judge(const char *line)
+{
+    static const char old[] = LINE("a", 1000, 0.01, 50, 9000) "\n\n" LINE("b", 10, 0, 80, 50) "\n";
+    dsf_baseline *b = NULL;
+    dsf_judgement j;
+    cr_assert_eq(dsf_baseline_open(&b, "old", old, sizeof old - 1), DSF_OK);
+    dsf_comparison c = dsf_baseline_judge(b, line, &j);
+    dsf_baseline_close(b);
+    return c;
+}
+
+Test(bench, baseline_tells_a_change_from_noise)
+{
+    cr_assert_eq(judge(LINE("a", 1010, 0.01, 49.5, 9000)), DSF_CMP_SAME);
+    cr_assert_eq(judge(LINE("a", 1200, 0.01, 41, 9000)), DSF_CMP_SLOWER);
+    cr_assert_eq(judge(LINE("a", 800, 0.01, 62, 9000)), DSF_CMP_FASTER);
+    cr_assert_eq(judge(LINE("a", 1200, 0.3, 41, 9000)), DSF_CMP_SAME, "within its own spread");
+    cr_assert_eq(judge(LINE("a", 2000, 0.01, 50, 18000)), DSF_CMP_SAME, "the limit moved too");
+    cr_assert_eq(judge(LINE("c", 1000, 0.01, 50, 9000)), DSF_CMP_ABSENT);
+}
+
+Test(bench, baseline_refuses_what_is_no_measurement)
+{
+    dsf_baseline *b = NULL;
+    cr_assert_eq(dsf_baseline_open(&b, "old", "", 0), DSF_ECORRUPT);
+    cr_assert_eq(dsf_baseline_open(&b, "old", "{\"a\": 1}\n{", 10), DSF_ECORRUPT);
+    cr_assert_null(b);
+}
+
+static void keep_line(void *ud, const char *json, const char *text)
+{
+    (void)text;
+    if (json) dsf_buf_str(ud, json);
+}
+
+static void no_progress(void *ud, const char *name, int64_t done, int64_t total)
+{
+    (void)ud;
+    (void)name;
+    (void)done;
+    (void)total;
+}
+
+Test(bench, an_operation_is_checked_then_timed)
+{
+    dsf_bench b = {.repeat = 2};
+    dsf_buf lines = {.max = 0};
+    const dsf_bench_op_options o = {.glob = "linear_g8", .shape = "2,96,64"};
+    if (!(dsf_machine() & DSF_NEEDS_AVX512)) cr_skip_test("one variant on this machine");
+    b.out = (dsf_bench_out){keep_line, no_progress, &lines};
+    cr_assert_eq(dsf_bench_open(&b, 1, 0), DSF_OK);
+    cr_assert_eq(dsf_ceiling_open(&b.ceiling, b.pool, 16 << 20), DSF_OK);
+    cr_assert_eq(dsf_bench_op(&b, &o), DSF_OK);
+    dsf_bench_close(&b);
+    cr_assert_eq(b.refused, 0);
+    cr_assert_not_null(strstr(lines.data, "\"shape\": \"n=2 k=96 o=64\""));
+    cr_assert_not_null(strstr(lines.data, "\"ref_ratio\""));
+    dsf_buf_free(&lines);
+}
+
+Test(bench, shapes_that_are_none_are_refused)
+{
+    dsf_bench b = {.repeat = 1};
+    static const char *const bad[] = {"",
+                                      "1",
+                                      "1,2",
+                                      "1,2,x",
+                                      "1,2,3,4,5,6,7,8,9,10,11,12,13",
+                                      "-1,32,32",
+                                      "0,32,32",
+                                      "99999999999999999999,1,1"};
+    b.out = (dsf_bench_out){keep_line, no_progress, NULL};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const dsf_bench_op_options o = {.glob = "linear_g8", .shape = bad[i]};
+        cr_assert_eq(dsf_bench_op(&b, &o), DSF_EINVAL, "\"%s\"", bad[i]);
+    }
+}
