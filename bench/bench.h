@@ -22,6 +22,8 @@ typedef struct {
 } dsf_samples;
 
 void dsf_samples_add(dsf_samples *s, double v);
+/* Value at fraction q of the sorted samples, between neighbours in proportion; 0 when empty. */
+double dsf_samples_at(const dsf_samples *s, double q);
 double dsf_samples_median(const dsf_samples *s); /* 0 when empty */
 /* Half the distance between the quartiles, over the median: 0.02 is 2 %. */
 double dsf_samples_spread(const dsf_samples *s);

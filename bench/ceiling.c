@@ -11,7 +11,7 @@
 #include "op.h"
 
 enum { ITEM = 1 << 20 };                         /* bytes of one read item */
-enum { SPIN_ITEMS = 16, SPIN_ROUNDS = 1 << 15 }; /* per thread: about 10 ms */
+enum { SPIN_ITEMS = 16, SPIN_ROUNDS = 1 << 12 }; /* per thread: about 1 ms */
 
 /* The results go here, so that the loops are not dropped. */
 typedef struct {

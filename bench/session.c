@@ -125,7 +125,7 @@ dsf_status dsf_bench_emit(dsf_bench *b, dsf_buf *json, dsf_buf *text)
 
 void dsf_bench_heading(dsf_bench *b, const char *text) { b->out.line(b->out.ud, NULL, text); }
 
-enum { READ_SLICE = 128 << 20 }; /* about as long as one group of timed calls */
+enum { READ_SLICE = 32 << 20 }; /* about as long as one group of timed calls */
 
 /* Of something that moves bytes and computes at once. */
 static double rate_of(double bytes, double flops, double read, double bf16, double f32)

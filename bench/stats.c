@@ -15,8 +15,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Value at fraction q of the sorted samples, between neighbours in proportion. */
-static double quantile(const dsf_samples *s, double q)
+double dsf_samples_at(const dsf_samples *s, double q)
 {
     if (s->n == 0) return 0;
     dsf_samples sorted = *s;
@@ -26,10 +25,10 @@ static double quantile(const dsf_samples *s, double q)
     return sorted.v[low] + (at - (double)low) * (sorted.v[high] - sorted.v[low]);
 }
 
-double dsf_samples_median(const dsf_samples *s) { return quantile(s, 0.5); }
+double dsf_samples_median(const dsf_samples *s) { return dsf_samples_at(s, 0.5); }
 
 double dsf_samples_spread(const dsf_samples *s)
 {
     double m = dsf_samples_median(s);
-    return m != 0 ? 0.5 * (quantile(s, 0.75) - quantile(s, 0.25)) / fabs(m) : 0;
+    return m != 0 ? 0.5 * (dsf_samples_at(s, 0.75) - dsf_samples_at(s, 0.25)) / fabs(m) : 0;
 }

@@ -1,5 +1,6 @@
 #include "cmd.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,9 @@ static int set_value(const opt_spec *spec, const opt *o, char *text)
     case OPT_LIST:
         return add_items(spec, o, text);
     case OPT_INT: {
+        errno = 0;
         long long v = strtoll(text, &end, 10);
+        if (errno) return complain(spec, "%s: %s does not fit 64 bits", o->name, text);
         if (end == text || *end) return complain(spec, "%s: \"%s\" is no integer", o->name, text);
         *(int64_t *)o->value = v;
         return TAKEN;

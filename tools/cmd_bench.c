@@ -115,7 +115,7 @@ static dsf_status run(options *o, dsf_bench *b)
                         (int)DSF_BENCH_SAMPLES);
     bool memory = strcmp(o->what, "memory") == 0, prompts = strcmp(o->what, "prefill") == 0;
     b->out = (dsf_bench_out){take_line, show_progress, o};
-    b->repeat = o->repeat ? (int)o->repeat : prompts ? 5 : 15;
+    b->repeat = o->repeat ? (int)o->repeat : prompts ? 5 : 101;
     b->conditions = o->conditions;
     if (o->baseline) DSF_TRY(open_baseline(o->baseline, &b->baseline));
     /* The memory of the process is what `memory` measures: no buffer beside it. */
@@ -135,7 +135,8 @@ int dsf_cmd_bench(int argc, char **argv)
         {"--tokens", OPT_INT, &o.tokens, "N", "decode: tokens at each (32); prefill: prompt (512)"},
         {"--ref-tokens", OPT_INT, &o.ref_tokens, "N",
          "tokens checked against the reference, whose time is the control (default 4)"},
-        {"--repeat", OPT_INT, &o.repeat, "N", "rounds of each measurement (default 15, prefill 5)"},
+        {"--repeat", OPT_INT, &o.repeat, "N",
+         "rounds of each measurement (default 101, prefill 5)"},
         {"--baseline", OPT_STRING, &o.baseline, "FILE",
          "earlier lines to compare with: faster, slower (exit 1) or no difference"},
         {"--conditions", OPT_STRING, &o.conditions, "TEXT", "words kept in every JSON line"},

@@ -35,7 +35,7 @@ static dsf_status judge(const options *o, const dsf_graft_report *g, const char 
             if (g->n_absent) dsf_buf_str(&b, g->absent.data);
         }
         st = dsf_inputs_print(&b);
-        *good = r.good;
+        *good = r.good && g->n_lost == 0;
     }
     dsf_buf_free(&b);
     dsf_diff_report_free(&r);

@@ -5,10 +5,16 @@
 
 static dsf_budget_line *next_line(dsf_budget *b, const char *name, int file_backed)
 {
-    if (b->n == DSF_BUDGET_LINES) {
-        dsf_budget_line *last = &b->line[b->n - 1];
-        (void)snprintf(last->name, sizeof last->name, "more");
-        return last;
+    /* The last two lines gather what a full table has no room for, one of each kind. */
+    if (b->n >= DSF_BUDGET_LINES - 2) {
+        dsf_budget_line *more = &b->line[DSF_BUDGET_LINES - 2 + (file_backed != 0)];
+        b->n = DSF_BUDGET_LINES;
+        for (int kind = 0; kind < 2; kind++) {
+            dsf_budget_line *l = &b->line[DSF_BUDGET_LINES - 2 + kind];
+            (void)snprintf(l->name, sizeof l->name, "more");
+            l->file_backed = kind;
+        }
+        return more;
     }
     dsf_budget_line *l = &b->line[b->n++];
     (void)snprintf(l->name, sizeof l->name, "%s", name);

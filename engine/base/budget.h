@@ -20,7 +20,7 @@ typedef struct {
     int n;
 } dsf_budget;
 
-/* Adds a line (the last one becomes "more" when the table is full: totals stay right). */
+/* Adds a line; when the table is full to "more" lines: totals stay right. */
 void dsf_budget_add(dsf_budget *b, const char *name, int64_t bytes, const char *fmt, ...)
     DSF_PRINTF(4, 5);
 void dsf_budget_add_file(dsf_budget *b, const char *name, int64_t bytes);

@@ -22,7 +22,8 @@ static void say(dsf_diff_tap *t, const char *fmt, ...)
 static bool exact_kind(const dsf_diff_state *s, dsf_tap_id id)
 {
     switch (id) {
-    case DSF_TAP_PREMIX: /* injected; else the ffn/pre of the layer before */
+    case DSF_TAP_PREMIX:     /* injected; else the ffn/pre of the layer before */
+    case DSF_TAP_DSPARK_TAP: /* mean of four injected bf16 rows: exact in f32 within 2^16 */
         return s->injected;
     case DSF_TAP_EMBED:
     case DSF_TAP_IN:

@@ -81,16 +81,18 @@ static void describe(dsf_walk_item *item, const dsf_dump_entry *e, int n_layers)
     if (e->order >= 0) item->order = e->order;
 }
 
-/* Where ours holds this path; logits and logits_oneshot stand in for each other: rows do not depend
- * on later ones here, so a row of one prefill is the last row of a shorter one. */
-static void find_ours(dsf_walk_item *item, dsf_dump_file *b)
+/* Where ours holds this path; logits and logits_oneshot stand in for each other. In a free run our
+ * rows do not depend on later ones, so a row of one prefill is the last row of a shorter one;
+ * injected ones were computed from what one prefill gave, and are its rows. */
+static void find_ours(dsf_walk_item *item, dsf_dump_file *a, dsf_dump_file *b)
 {
     const char *path = item->a;
     if (!dsf_dump_find(b, path)) {
-        bool oneshot = strcmp(path, "logits_oneshot") == 0;
-        bool last = strcmp(path, "logits") == 0;
-        if (oneshot) path = "logits";
-        if (last) path = "logits_oneshot";
+        bool injected = strcmp(dsf_dump_info_of(b)->mode, "injected") == 0;
+        if (strcmp(path, "logits_oneshot") == 0)
+            path = "logits";
+        else if (strcmp(path, "logits") == 0 && !(injected && dsf_dump_find(a, "logits_oneshot")))
+            path = "logits_oneshot";
     }
     if (dsf_dump_find(b, path)) (void)snprintf(item->b, sizeof item->b, "%s", path);
 }
@@ -173,7 +175,7 @@ dsf_status dsf_walk_make(dsf_walk *w, dsf_dump_file *a, dsf_dump_file *b, const 
         describe(item, e, n_layers);
         if (!asked(o, bare(e->path), item->tap)) continue;
         item->trimmed = e->dim[0] < dsf_dump_info_of(a)->n_tokens;
-        find_ours(item, b);
+        find_ours(item, a, b);
         w->n_asked += o->n_only > 0;
         w->n++;
     }

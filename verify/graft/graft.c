@@ -345,23 +345,33 @@ static dsf_status find_anchor(graft *g, int64_t *anchor)
     return DSF_OK;
 }
 
-static dsf_status draft_pass(graft *g)
+/* The block after the prompt, where the file has its inputs and the rings. */
+static dsf_status draft_rows(graft *g, const int32_t *label, int b)
 {
-    int32_t label[256];
     int64_t anchor;
-    int b = g->load.config.dspark_block_size, first = g->load.config.n_layers;
-    if (g->load.config.n_mtp_layers == 0 || b > 256) return DSF_OK;
-    for (int i = 0; i < b; i++) label[i] = (int32_t)(g->golden.n + i);
+    const dsf_tap in = {DSF_TAP_IN, g->load.config.n_layers};
     g->label = label;
     g->n = b;
     DSF_TRY(find_anchor(g, &anchor));
-    bool can = anchor >= 0 && dsf_golden_gives(&g->golden, (dsf_tap){DSF_TAP_IN, first}, label, b);
+    bool can = anchor >= 0 && dsf_golden_gives(&g->golden, in, label, b);
     for (int s = 0; s < g->load.config.n_mtp_layers && can; s++)
         can = dsf_golden_has_ring(&g->golden, s);
     if (g->golden.status != DSF_OK) return dsf_error_pass(g->golden.status, DSF_HERE);
     if (!can) return DSF_OK;
     g->draft = g->all_rows = true;
     return run_pass(g, anchor);
+}
+
+static dsf_status draft_pass(graft *g)
+{
+    int32_t label[256];
+    int b = g->load.config.dspark_block_size;
+    if (g->load.config.n_mtp_layers == 0 || b > 256) return DSF_OK;
+    for (int i = 0; i < b; i++) label[i] = (int32_t)(g->golden.n + i);
+    dsf_status st = draft_rows(g, label, b);
+    g->label = NULL;
+    g->n = 0;
+    return st;
 }
 
 static void list_absent(graft *g)
@@ -373,9 +383,15 @@ static void list_absent(graft *g)
             g->done[tap_index(t)])
             continue;
         bool input = t.id == DSF_TAP_IN || t.id == DSF_TAP_PREMIX || t.id == DSF_TAP_EMBED;
-        if (input && given(g, t)) continue; /* given, not computed */
-        dsf_buf_fmt(&g->r->absent, "%s: not injectable: inputs absent\n", e->path);
+        if (input && !g->r->by_op) continue; /* given, not computed */
+        /* Every layer had its inputs: a backbone tap that no step shows has been lost. */
+        bool lost = !g->r->by_op && t.layer < g->load.config.n_layers &&
+                    dsf_taps[t.id].rows != DSF_ROWS_DRAFT;
+        dsf_buf_fmt(&g->r->absent, "%s: %s\n", e->path,
+                    lost ? "LOST: its inputs are given, and no step shows it"
+                         : "not injectable: inputs absent");
         g->r->n_absent++;
+        g->r->n_lost += lost;
     }
 }
 
@@ -437,8 +453,6 @@ static dsf_status run_all(graft *g)
     g->n = 0;
     DSF_TRY(st);
     DSF_TRY(draft_pass(g));
-    g->label = NULL; /* of no pass: the draft's lie on a stack frame that is gone */
-    g->n = 0;
     list_absent(g);
     dsf_dump *dump = g->dump;
     g->dump = NULL;

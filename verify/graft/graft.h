@@ -24,6 +24,7 @@ typedef struct {
     dsf_buf given;  /* one line: which kinds of taps came from the file */
     dsf_buf absent; /* lines: golden taps that could not be computed, with the reason */
     int64_t n_absent;
+    int64_t n_lost; /* of these: computable, and no longer shown by the engine; never good */
 } dsf_graft_report;
 
 DSF_MUST dsf_status dsf_graft_run(const dsf_graft_options *o, dsf_graft_report *r);

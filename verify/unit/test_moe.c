@@ -77,6 +77,19 @@ Test(moe, route_bias_chooses_but_does_not_weigh_and_images_have_their_own)
     cr_expect_eq(r.ids[1], 2, "without bias_vl the text bias serves all");
 }
 
+/* Scores that underflow to 0 together leave weights of 0, not 0/0: the 1e-20 of the sum. */
+Test(moe, route_of_scores_that_are_all_zero_weighs_nothing)
+{
+    router r;
+    make(&r, 1, 2, 2);
+    r.z[0] = r.z[1] = -400;
+    cr_assert_eq(dsf_route_ref(&(dsf_launch){0}, &r.a), DSF_OK);
+    for (int i = 0; i < 2; i++) {
+        cr_expect_eq(r.scores[i], 0.0f);
+        cr_expect_eq(r.weights[i], 0.0f);
+    }
+}
+
 Test(moe, route_softplus_is_linear_above_twenty)
 {
     router r;

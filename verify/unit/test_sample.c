@@ -184,10 +184,11 @@ Test(sample, only_the_kept_ids_are_drawn)
             for (int64_t top = 1; top <= 8; top++)
                 check_set(x, n, (dsf_sampling){.temperature = 3, .top_p = 1, .top_k = top},
                           "top-k");
-            for (double p = 0.05; p < 1; p += 0.15)
-                check_set(x, n, (dsf_sampling){.temperature = 1.5, .top_p = p}, "top-p");
-            for (double p = 0.1; p < 1; p += 0.2)
-                check_set(x, n, (dsf_sampling){.temperature = 2, .top_p = 1, .min_p = p}, "min-p");
+            for (int p = 5; p < 100; p += 15)
+                check_set(x, n, (dsf_sampling){.temperature = 1.5, .top_p = p / 100.0}, "top-p");
+            for (int p = 1; p < 10; p += 2)
+                check_set(x, n, (dsf_sampling){.temperature = 2, .top_p = 1, .min_p = p / 10.0},
+                          "min-p");
             for (int64_t top = 2; top <= 8; top += 3)
                 check_set(
                     x, n,
