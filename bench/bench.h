@@ -10,6 +10,7 @@
 #include "base/pool.h"
 #include "baseline.h"
 #include "dsf.h"
+#include "op.h"
 
 /* --- samples (stats.c) --- */
 
@@ -50,10 +51,10 @@ void dsf_ceiling_close(dsf_ceiling *c);
 int64_t dsf_processor_ns(void);
 /* One measurement each. Bytes a second of a streaming sum over the next `bytes` of the buffer. */
 dsf_rate dsf_ceiling_read(dsf_ceiling *c, size_t bytes);
-/* Floating-point operations a second on all threads, registers only; 0 where the machine lacks the
- * instruction. */
-dsf_rate dsf_ceiling_bf16(dsf_ceiling *c);
-dsf_rate dsf_ceiling_f32(dsf_ceiling *c);
+/* Floating-point operations a second on all threads, registers only, for about `ms`
+ * milliseconds; 0 where the machine lacks the instruction. */
+dsf_rate dsf_ceiling_bf16(dsf_ceiling *c, int ms);
+dsf_rate dsf_ceiling_f32(dsf_ceiling *c, int ms);
 
 /* --- a session of measurements (session.c) --- */
 
@@ -103,9 +104,10 @@ typedef struct {
 } dsf_limits;
 
 /* Measures all three once, adds them to the samples, and returns the rate, in 1/ns, at which this
- * machine could do something that moves `bytes` and takes `flops`, by the numbers of this moment.
- */
-dsf_rate dsf_limits_take(dsf_bench *b, dsf_limits *l, double bytes, double flops);
+ * machine could do something of this cost, by the numbers of this moment. span_ns: length of the
+ * runs beside it; the limits take as long (up to a bound), so that a busy machine interrupts both
+ * alike. */
+dsf_rate dsf_limits_take(dsf_bench *b, dsf_limits *l, dsf_cost cost, double span_ns);
 void dsf_limits_reset(dsf_limits *l);
 void dsf_limits_json(dsf_buf *json, const dsf_limits *l);
 

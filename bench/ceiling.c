@@ -121,26 +121,35 @@ static void f32_item(void *arg, int64_t item, int worker)
     ((job *)arg)->spun += dsf_spin_f32_avx512(SPIN_ROUNDS);
 }
 
-static dsf_rate spin(dsf_ceiling *c, dsf_pool_fn *fn, int flops)
+static dsf_rate spin(dsf_ceiling *c, dsf_pool_fn *fn, int flops, int ms)
 {
     job j = {.c = c};
     if (!c->avx512) return (dsf_rate){0, 0};
-    int64_t items = (int64_t)c->threads * SPIN_ITEMS, t0 = dsf_clock_ns(), p0 = dsf_processor_ns();
+    int64_t items = (int64_t)c->threads * SPIN_ITEMS * ms, t0 = dsf_clock_ns(),
+            p0 = dsf_processor_ns();
     dsf_pool_run(c->pool, items, fn, &j);
     return rate_since(c, (double)items * SPIN_ROUNDS * flops, t0, p0);
 }
 
-dsf_rate dsf_ceiling_bf16(dsf_ceiling *c) { return spin(c, bf16_item, DSF_SPIN_BF16_FLOPS); }
-dsf_rate dsf_ceiling_f32(dsf_ceiling *c) { return spin(c, f32_item, DSF_SPIN_F32_FLOPS); }
+dsf_rate dsf_ceiling_bf16(dsf_ceiling *c, int ms)
+{
+    return spin(c, bf16_item, DSF_SPIN_BF16_FLOPS, ms);
+}
+dsf_rate dsf_ceiling_f32(dsf_ceiling *c, int ms)
+{
+    return spin(c, f32_item, DSF_SPIN_F32_FLOPS, ms);
+}
 #else
-dsf_rate dsf_ceiling_bf16(dsf_ceiling *c)
+dsf_rate dsf_ceiling_bf16(dsf_ceiling *c, int ms)
 {
     (void)c;
+    (void)ms;
     return (dsf_rate){0, 0};
 }
-dsf_rate dsf_ceiling_f32(dsf_ceiling *c)
+dsf_rate dsf_ceiling_f32(dsf_ceiling *c, int ms)
 {
     (void)c;
+    (void)ms;
     return (dsf_rate){0, 0};
 }
 #endif

@@ -7,7 +7,10 @@
 #include "base/mem.h"
 #include "model.h"
 
-enum { LIMITS_EVERY = 8 }; /* tokens between two measurements of the machine */
+enum {
+    LIMIT_NS = 10 * 1000000,
+    CACHED_EVERY = 8
+}; /* tokens between two measurements of the limits, which disturb caches */
 
 /* One run of the whole protocol: to each context length, then `tokens` tokens there. */
 typedef struct {
@@ -68,8 +71,9 @@ static dsf_status run_frontier(job *j, int f)
         int32_t id = 0;
         DSF_TRY(dsf_bench_next(j->session, j->work, &id));
         j->out[(int64_t)f * j->o->tokens + i] = id;
-        if (j->engine->opt.timed && i % LIMITS_EVERY == 0)
-            (void)dsf_limits_take(j->b, &j->limits, 0, 0);
+        int every = dsf_bench_cached(j->b, j->engine) ? CACHED_EVERY : 1;
+        if (j->engine->opt.timed && i % every == 0)
+            (void)dsf_limits_take(j->b, &j->limits, (dsf_cost){0, 0}, LIMIT_NS);
         DSF_TRY(step_both(j, i, id));
         j->b->out.progress(j->b->out.ud, j->engine->opt.timed ? "timed" : "untimed", i + 1,
                            j->o->tokens);

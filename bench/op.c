@@ -155,12 +155,12 @@ static dsf_status time_calls(job *j, int calls, dsf_rate *each)
 
 /* One round: limits and calls in alternating order, so that a drift of the machine falls on both.
  */
-static dsf_status time_round(job *j, int round, int calls)
+static dsf_status time_round(job *j, int round, int calls, double span)
 {
     dsf_rate each = {0, 0}, limit = {0, 0};
-    if (round % 2) limit = dsf_limits_take(j->b, &j->limits, j->cost.bytes, j->cost.flops);
+    if (round % 2) limit = dsf_limits_take(j->b, &j->limits, j->cost, span);
     DSF_TRY(time_calls(j, calls, &each));
-    if (!(round % 2)) limit = dsf_limits_take(j->b, &j->limits, j->cost.bytes, j->cost.flops);
+    if (!(round % 2)) limit = dsf_limits_take(j->b, &j->limits, j->cost, span);
     double bf16 = j->limits.bf16.v[j->limits.bf16.n - 1];
     dsf_samples_add(&j->time, each.wall);
     dsf_samples_add(&j->processor, each.processor);
@@ -184,7 +184,7 @@ static dsf_status time_all(job *j)
     int64_t t0 = dsf_clock_ns();
     for (int r = 0; r < j->b->repeat; r++) {
         if (r >= LEAST_ROUNDS && dsf_clock_ns() - t0 > case_ns) break;
-        DSF_TRY(time_round(j, r, (int)calls));
+        DSF_TRY(time_round(j, r, (int)calls, calls * each.processor));
     }
     return DSF_OK;
 }

@@ -125,26 +125,28 @@ dsf_status dsf_bench_emit(dsf_bench *b, dsf_buf *json, dsf_buf *text)
 
 void dsf_bench_heading(dsf_bench *b, const char *text) { b->out.line(b->out.ud, NULL, text); }
 
-enum { READ_SLICE = 32 << 20 }; /* about as long as one group of timed calls */
+enum { READ_SLICE = 32 << 20, SLICE_NS = 4 * 1000000, MOST_SLICES = 16 };
 
 /* Of something that moves bytes and computes at once. */
-static double rate_of(double bytes, double flops, double read, double bf16, double f32)
+static double rate_of(dsf_cost cost, double read, double bf16, double f32)
 {
     double peak = fmax(bf16, f32);
-    double seconds = fmax(read > 0 ? bytes / read : 0, peak > 0 ? flops / peak : 0);
+    double seconds = fmax(read > 0 ? cost.bytes / read : 0, peak > 0 ? cost.flops / peak : 0);
     return seconds > 0 ? 1e-9 / seconds : 0;
 }
 
-dsf_rate dsf_limits_take(dsf_bench *b, dsf_limits *l, double bytes, double flops)
+dsf_rate dsf_limits_take(dsf_bench *b, dsf_limits *l, dsf_cost cost, double span_ns)
 {
-    dsf_rate read = dsf_ceiling_read(&b->ceiling, READ_SLICE);
-    dsf_rate bf16 = dsf_ceiling_bf16(&b->ceiling), f32 = dsf_ceiling_f32(&b->ceiling);
+    int slices = (int)fmin(fmax(span_ns / SLICE_NS, 1), MOST_SLICES);
+    dsf_rate read = dsf_ceiling_read(&b->ceiling, (size_t)slices * READ_SLICE);
+    dsf_rate bf16 = dsf_ceiling_bf16(&b->ceiling, slices);
+    dsf_rate f32 = dsf_ceiling_f32(&b->ceiling, slices);
     dsf_samples_add(&l->read, read.wall);
     dsf_samples_add(&l->bf16, bf16.wall);
     dsf_samples_add(&l->f32, f32.wall);
     if (read.processor > 0) dsf_samples_add(&l->share, fmin(100, 100 * read.wall / read.processor));
-    return (dsf_rate){rate_of(bytes, flops, read.wall, bf16.wall, f32.wall),
-                      rate_of(bytes, flops, read.processor, bf16.processor, f32.processor)};
+    return (dsf_rate){rate_of(cost, read.wall, bf16.wall, f32.wall),
+                      rate_of(cost, read.processor, bf16.processor, f32.processor)};
 }
 
 void dsf_limits_json(dsf_buf *json, const dsf_limits *l)
@@ -164,7 +166,7 @@ dsf_status dsf_bench_ceiling(dsf_bench *b)
     dsf_limits l = {.read = {.n = 0}};
     for (int i = 0; i < b->repeat; i++) {
         b->out.progress(b->out.ud, "ceiling", i, b->repeat);
-        (void)dsf_limits_take(b, &l, 0, 0);
+        (void)dsf_limits_take(b, &l, (dsf_cost){0, 0}, 10e6);
     }
     b->out.progress(b->out.ud, "ceiling", b->repeat, b->repeat);
     dsf_bench_heading(b, "ceiling                median  spread");

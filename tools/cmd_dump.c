@@ -57,6 +57,7 @@ static dsf_status fill_filter(const options *o, dsf_dump_filter *f)
     if (o->layers) {
         DSF_TRY(parse_range("--layers", o->layers, &a, &b));
         f->by_layer = true;
+        if (a > 1000) return DSF_FAIL(DSF_EINVAL, "--layers %s: layers go to 1000", o->layers);
         f->layer_from = (int)a;
         f->layer_to = (int)(b < 1000 ? b : 1000);
     }
@@ -85,7 +86,7 @@ static dsf_status run(options *o, dsf_dump_run_report *r)
     DSF_TRY(dsf_inputs_options(&o->in, "exact", &d.engine, accept));
     DSF_TRY(fill_filter(o, &d.filter));
     if (o->max_bytes) DSF_TRY(parse_size(o->max_bytes, &d.max_bytes));
-    d.backend = dsf_inputs_backend(&d.engine);
+    d.backend = d.engine.variants && strcmp(d.engine.variants, "ref") == 0 ? "ref" : "cpu";
     if (!o->from) {
         DSF_TRY_OUT(dsf_inputs_ids(&o->in, &bpe, &ids));
         d.ids = ids.id;

@@ -44,21 +44,14 @@ static dsf_status judge(const options *o, const dsf_graft_report *g, const char 
 
 static dsf_status run(const options *o, bool *good)
 {
-    char path[64];
-    const char *out = o->out;
-    if (!out) { /* kept only while it is compared */
-        (void)snprintf(path, sizeof path, "/tmp/dsf-graft-%ld.h5", (long)getpid());
-        out = path;
-    }
-    const bool ref = o->backend && strcmp(o->backend, "ref") == 0;
-    if (o->backend && strcmp(o->backend, "cuda") == 0)
-        return DSF_FAIL(DSF_ENOTSUP, "--backend cuda: this version has no CUDA kernels");
+    const char *out = o->out ? o->out : dsf_inputs_temp(), *variants = o->variants, *backend;
+    DSF_TRY(dsf_inputs_backend(o->backend, &variants, &backend));
     DSF_TRY(dsf_inputs_threads(o->threads));
     const dsf_graft_options g = {.model = o->model,
                                  .golden = o->golden,
                                  .out = out,
-                                 .variants = ref ? "ref" : o->variants,
-                                 .backend = ref ? "ref" : "cpu",
+                                 .variants = variants,
+                                 .backend = backend,
                                  .threads = (int)o->threads,
                                  .by_op = o->by_op,
                                  .progress = dsf_progress};
@@ -66,7 +59,7 @@ static dsf_status run(const options *o, bool *good)
     dsf_status st = dsf_graft_run(&g, &r);
     if (st == DSF_OK) st = judge(o, &r, out, good);
     dsf_graft_report_free(&r);
-    if (!o->out) (void)unlink(path);
+    if (!o->out) (void)unlink(out);
     return st;
 }
 
@@ -92,7 +85,7 @@ int dsf_cmd_graft(int argc, char **argv)
         .about =
             "Runs every layer on the golden inputs, so that an error stays where it arises, and judges each\n"
             "tap against its limit.",
-        .example = "dsf graft mini golden/mini/p0.h5 --floor golden/mini/noise_floor.json",
+        .example = "dsf graft mini golden/mini/dump-p0.h5 --floor golden/mini/noise_floor.json",
         .opts = opts,
         .n_opts = sizeof opts / sizeof *opts,
         .positional = positional,

@@ -50,7 +50,7 @@ static dsf_status output(const options *o, const dsf_results *r)
 {
     dsf_buf text = {.max = 0}, json = {.max = 0}, xml = {.max = 0};
     print_text(r, o->quiet, &text);
-    dsf_results_json(r, &json);
+    dsf_results_json(r, &o->v, &json);
     dsf_results_junit(r, &xml);
     dsf_status st = DSF_OK;
     if (o->json_out) st = write_file(o->json_out, &json);
@@ -64,13 +64,8 @@ static dsf_status output(const options *o, const dsf_results *r)
 
 static dsf_status run(options *o, dsf_results *r)
 {
-    const char *b = o->backend ? o->backend : "auto";
-    if (strcmp(b, "cuda") == 0)
-        return DSF_FAIL(DSF_ENOTSUP, "--backend cuda: this version has no CUDA kernels");
-    if (strcmp(b, "auto") != 0 && strcmp(b, "cpu") != 0 && strcmp(b, "ref") != 0)
-        return DSF_FAIL(DSF_EINVAL, "--backend %s: auto, cpu, ref or cuda", b);
-    o->v.backend = strcmp(b, "ref") == 0 ? "ref" : "cpu";
-    if (strcmp(b, "ref") == 0) o->v.variants = "ref";
+    DSF_TRY(dsf_inputs_backend(o->backend, &o->v.variants, &o->v.backend));
+    o->v.temp = dsf_inputs_temp();
     DSF_TRY(dsf_inputs_threads(o->threads));
     o->v.threads = (int)o->threads;
     o->v.progress = dsf_progress;
@@ -115,8 +110,9 @@ int dsf_cmd_verify(int argc, char **argv)
     o.v.model = positional[0];
     dsf_results r = {.n = 0};
     dsf_status st = run(&o, &r);
-    int failed = dsf_results_count(&r, DSF_FAILED), stopped = dsf_results_count(&r, DSF_COULD_NOT);
+    int failed = dsf_results_count(&r, DSF_FAILED);
+    bool good = dsf_results_good(&r);
     dsf_results_free(&r);
     if (st != DSF_OK) return dsf_cmd_fail("verify", st);
-    return failed ? DSF_EXIT_NO : stopped ? DSF_EXIT_COULD_NOT : DSF_EXIT_GOOD;
+    return failed ? DSF_EXIT_NO : good ? DSF_EXIT_GOOD : DSF_EXIT_COULD_NOT;
 }

@@ -1,8 +1,10 @@
 #include "inputs.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -68,7 +70,7 @@ static dsf_status encode_chat(const char *path, const dsf_bpe *bpe, dsf_ids *ids
     dsf_status st = DSF_OK;
     DSF_TRY_OUT(dsf_inputs_read(path, &text));
     DSF_TRY_OUT(dsf_json_parse(&doc, path, text.data ? text.data : "", text.len));
-    DSF_TRY_OUT(dsf_chat_encode(dsf_json_root(doc), "thinking", &p));
+    DSF_TRY_OUT(dsf_chat_encode(dsf_json_root(doc), "chat", &p));
     if (p.n_images)
         DSF_TRY_OUT(DSF_FAIL(DSF_ENOTSUP,
                              "%s: images need the vision tower, which this version lacks", path));
@@ -126,18 +128,40 @@ static dsf_status pick_prefill(const char *word, dsf_prefill *out)
     return DSF_FAIL(DSF_EINVAL, "--prefill %s: exact, cone or replay", word);
 }
 
-static dsf_status pick_backend(const input_options *in, dsf_options *o)
+dsf_status dsf_inputs_backend(const char *word, const char **variants, const char **name)
 {
-    const char *b = in->backend ? in->backend : "auto";
-    o->variants = in->variants;
-    if (strcmp(b, "auto") == 0 || strcmp(b, "cpu") == 0) return DSF_OK;
-    if (strcmp(b, "ref") == 0) {
-        o->variants = "ref";
-        return DSF_OK;
-    }
+    const char *b = word ? word : "auto";
+    *name = strcmp(b, "ref") == 0 ? "ref" : "cpu";
     if (strcmp(b, "cuda") == 0)
         return DSF_FAIL(DSF_ENOTSUP, "--backend cuda: this version has no CUDA kernels");
-    return DSF_FAIL(DSF_EINVAL, "--backend %s: auto, cpu, ref or cuda", b);
+    if (strcmp(b, "ref") != 0 && strcmp(b, "auto") != 0 && strcmp(b, "cpu") != 0)
+        return DSF_FAIL(DSF_EINVAL, "--backend %s: auto, cpu, ref or cuda", b);
+    if (strcmp(b, "ref") == 0 && *variants)
+        return DSF_FAIL(DSF_EINVAL, "--backend ref is a mask already: --variants %s beside it",
+                        *variants);
+    if (strcmp(b, "ref") == 0) *variants = "ref";
+    return DSF_OK;
+}
+
+static char temp_path[64];
+
+static void remove_temp(int sig)
+{
+    char part[72];
+    size_t n = strlen(temp_path);
+    memcpy(part, temp_path, n);
+    memcpy(part + n, ".part", 6);
+    (void)unlink(temp_path);
+    (void)unlink(part);
+    _exit(128 + sig);
+}
+
+const char *dsf_inputs_temp(void)
+{
+    (void)snprintf(temp_path, sizeof temp_path, "/tmp/dsf-%ld.h5", (long)getpid());
+    (void)signal(SIGINT, remove_temp);
+    (void)signal(SIGTERM, remove_temp);
+    return temp_path;
 }
 
 dsf_status dsf_inputs_options(const input_options *in, const char *default_prefill, dsf_options *o,
@@ -155,10 +179,7 @@ dsf_status dsf_inputs_options(const input_options *in, const char *default_prefi
     if (in->log) dsf_cmd_log_level(in->log);
     o->log = *dsf_cmd_log();
     DSF_TRY(pick_prefill(in->prefill ? in->prefill : default_prefill, &o->prefill));
-    return pick_backend(in, o);
-}
-
-const char *dsf_inputs_backend(const dsf_options *o)
-{
-    return o->variants && strcmp(o->variants, "ref") == 0 ? "ref" : "cpu";
+    const char *name;
+    o->variants = in->variants;
+    return dsf_inputs_backend(in->backend, &o->variants, &name);
 }

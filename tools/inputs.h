@@ -55,6 +55,11 @@ DSF_MUST dsf_status dsf_inputs_threads(int64_t n);
 /* Writes b to standard output, or what printf left there: EIO when it does not take it all. */
 DSF_MUST dsf_status dsf_inputs_print(const dsf_buf *b);
 DSF_MUST dsf_status dsf_inputs_flush(void);
-const char *dsf_inputs_backend(const dsf_options *o);
+/* --backend and --variants to a kernel mask and the backend's name in dumps. EINVAL: unknown, or
+ * both given with ref; ENOTSUP: cuda. */
+/* A file of this process for a dump that is kept only while it is compared; a stop by signal
+ * removes it. */
+const char *dsf_inputs_temp(void);
+DSF_MUST dsf_status dsf_inputs_backend(const char *word, const char **variants, const char **name);
 
 #endif

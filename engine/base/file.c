@@ -37,7 +37,8 @@ dsf_status dsf_file_open(dsf_file *f, const char *path)
     *f = (dsf_file){.data = NULL};
     if (snprintf(f->path, sizeof f->path, "%s", path) >= (int)sizeof f->path)
         return DSF_FAIL(DSF_EINVAL, "path of %zu bytes is too long", strlen(path));
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer would block */
     if (fd < 0) IO_FAIL(path, "open");
     dsf_status st = map_fd(f, fd);
     (void)close(fd); /* the map keeps the file */
@@ -71,6 +72,19 @@ dsf_status dsf_file_join(char *out, const char *folder, const char *name)
 
 bool dsf_file_exists(const char *path) { return access(path, F_OK) == 0; }
 
+bool dsf_file_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+dsf_status dsf_file_may_replace(const char *path)
+{
+    struct stat s;
+    if (lstat(path, &s) != 0 || S_ISREG(s.st_mode)) return DSF_OK;
+    return DSF_FAIL(DSF_EIO, "%s: not a regular file; output would replace it", path);
+}
+
 bool dsf_file_is_folder(const char *path)
 {
     struct stat s;
@@ -98,6 +112,7 @@ dsf_status dsf_file_create(dsf_file_out *o, const char *path)
     o->written = 0;
     if (snprintf(o->path, sizeof o->path, "%s", path) >= (int)sizeof o->path)
         return DSF_FAIL(DSF_EINVAL, "path of %zu bytes is too long", strlen(path));
+    DSF_TRY(dsf_file_may_replace(path));
     DSF_TRY(part_name(o, part));
     o->fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (o->fd < 0) IO_FAIL(part, "create");

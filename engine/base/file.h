@@ -25,6 +25,11 @@ DSF_MUST dsf_status dsf_file_at(const dsf_file *f, uint64_t offset, uint64_t n,
 /* Joins folder and name into out[4096]; EINVAL when too long. */
 DSF_MUST dsf_status dsf_file_join(char *out, const char *folder, const char *name);
 bool dsf_file_exists(const char *path);
+/* Do both paths name one file? False when either is not there. */
+bool dsf_file_same(const char *a, const char *b);
+/* EIO when something other than a regular file (a device, a folder) stands where output shall go: a
+ * finished file replaces what it finds. */
+DSF_MUST dsf_status dsf_file_may_replace(const char *path);
 bool dsf_file_is_folder(const char *path);
 /* Creates the folder if it is not there (its parent must be). */
 DSF_MUST dsf_status dsf_file_make_folder(const char *path);

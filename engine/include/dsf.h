@@ -89,8 +89,8 @@ DSF_MUST dsf_status dsf_session_logits(const dsf_session *s, const float **row);
 DSF_MUST dsf_status dsf_session_draft(dsf_session *s, int32_t anchor, int32_t *ids,
                                       float *confidence, int *n, const dsf_tap_sink *sink);
 
-/* Sampling (section 9): temperature 0 is argmax (smallest id on ties). The draw depends on (seed,
- * position) only. */
+/* ECORRUPT: a logit is NaN or +inf, or none is finite: the model is broken. Sampling (section 9):
+ * temperature 0 is argmax (smallest id on ties). The draw depends on (seed, position) only. */
 typedef struct {
     double temperature, top_p, min_p; /* top_p 1 and min_p 0: off */
     int64_t top_k;                    /* 0: off */

@@ -26,11 +26,14 @@ dsf_val dsf_build_moe(dsf_build *b, int layer, dsf_val u)
     const dsf_config *c = b->c;
     bool draft = layer >= c->n_layers;
     dsf_val z = dsf_rec_linear_gf(p, u, dsf_build_weight(b, layer, DSF_ROLE_GATE));
-    dsf_val bias_vl = draft ? DSF_NO_VAL : dsf_build_weight(b, layer, DSF_ROLE_GATE_BIAS_VL);
-    dsf_routing r =
-        dsf_rec_route(p, z, dsf_build_weight(b, layer, DSF_ROLE_GATE_BIAS), bias_vl, b->vl,
-                      draft ? c->dspark_n_activated_experts : c->n_activated_experts,
-                      (float)c->route_scale, c->norm_topk_prob);
+    const dsf_route_in in = {.bias = dsf_build_weight(b, layer, DSF_ROLE_GATE_BIAS),
+                             .bias_vl = draft ? DSF_NO_VAL
+                                              : dsf_build_weight(b, layer, DSF_ROLE_GATE_BIAS_VL),
+                             .vl = b->vl,
+                             .k = draft ? c->dspark_n_activated_experts : c->n_activated_experts,
+                             .scale = (float)c->route_scale,
+                             .norm = c->norm_topk_prob};
+    dsf_routing r = dsf_rec_route(p, z, &in);
     r.scores = dsf_plan_tap(p, DSF_TAP_FFN_ROUTER_SCORES, layer, r.scores);
     r.ids = dsf_plan_tap(p, DSF_TAP_FFN_EXPERT_IDS, layer, r.ids);
     r.weights = dsf_plan_tap(p, DSF_TAP_FFN_EXPERT_WEIGHTS, layer, r.weights);

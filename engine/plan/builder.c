@@ -57,7 +57,7 @@ static dsf_value *new_value(dsf_plan *p, const char *name, dsf_value_kind kind, 
                      .tap = {DSF_TAP_NONE, -1},
                      .first = -1,
                      .last = -1};
-    (void)snprintf(v->name, sizeof v->name, "%s", name);
+    (void)snprintf(v->name, sizeof v->name, "%.31s", name);
     return v;
 }
 
@@ -156,10 +156,9 @@ dsf_val dsf_plan_given_value(dsf_plan *p, dsf_tap tap, dsf_dtype t, int rank, co
 }
 
 /* Every letter of the contract's shapes must mean one size throughout the step. */
-static dsf_status bind_letters(const dsf_plan *p, const dsf_op *op, const dsf_operand *o,
-                               const dsf_value *v, int64_t *size)
+static dsf_status bind_letters(const dsf_op *op, const dsf_operand *o, const dsf_value *v,
+                               int64_t *size)
 {
-    (void)p;
     if ((int)strlen(o->dims) != v->rank || v->dtype != o->dtype)
         return DSF_FAIL(DSF_EINVAL, "%s.%s: value %s is %s of rank %d, the contract says %s [%s]",
                         op->name, o->name, v->name, dsf_dtype_name(v->dtype), v->rank,
@@ -196,7 +195,7 @@ static dsf_status check_operands(const dsf_plan *p, const dsf_op *op, const dsf_
             if (o->flags & (DSF_OPERAND_OPTIONAL | DSF_OPERAND_AUX)) continue;
             return DSF_FAIL(DSF_EINVAL, "%s.%s: no value", op->name, o->name);
         }
-        DSF_TRY(bind_letters(p, op, o, &p->value[vals[i]], size));
+        DSF_TRY(bind_letters(op, o, &p->value[vals[i]], size));
     }
     return DSF_OK;
 }

@@ -253,16 +253,15 @@ dsf_index_out dsf_rec_index(dsf_plan *p, const dsf_index_in *in, const dsf_row_i
     return o;
 }
 
-dsf_routing dsf_rec_route(dsf_plan *p, dsf_val z, dsf_val bias, dsf_val bias_vl, dsf_val vl, int k,
-                          float scale, bool norm)
+dsf_routing dsf_rec_route(dsf_plan *p, dsf_val z, const dsf_route_in *in)
 {
     dsf_routing o = {make(p, "router_scores", DSF_F32, dim(p, z, 1), 0),
-                     make(p, "expert_ids", DSF_I32, k, 0),
-                     make(p, "expert_weights", DSF_F32, k, 0)};
-    dsf_route_args a = {.scale = scale, .norm_topk_prob = norm};
+                     make(p, "expert_ids", DSF_I32, in->k, 0),
+                     make(p, "expert_weights", DSF_F32, in->k, 0)};
+    dsf_route_args a = {.scale = in->scale, .norm_topk_prob = in->norm};
     STEP(p, &dsf_op_route, &a, AT(route, scores, o.scores), AT(route, ids, o.ids),
-         AT(route, weights, o.weights), AT(route, z, z), AT(route, bias, bias),
-         AT(route, bias_vl, bias_vl), AT(route, vl, vl));
+         AT(route, weights, o.weights), AT(route, z, z), AT(route, bias, in->bias),
+         AT(route, bias_vl, in->bias_vl), AT(route, vl, in->vl));
     return o;
 }
 

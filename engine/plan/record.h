@@ -46,7 +46,7 @@ typedef struct {
     dsf_val q, kv_new, ring, main, topk, sink; /* main, topk: DSF_NO_VAL for window only */
     int window, block;
 } dsf_attn_in;
-dsf_val dsf_rec_attn(dsf_plan *p, const dsf_attn_in *a, const dsf_row_info *r);
+dsf_val dsf_rec_attn(dsf_plan *p, const dsf_attn_in *in, const dsf_row_info *r);
 
 typedef struct {
     dsf_val q, a, keys, pool_in; /* pool_in: DSF_NO_VAL: unrestricted */
@@ -63,8 +63,13 @@ dsf_index_out dsf_rec_index(dsf_plan *p, const dsf_index_in *in, const dsf_row_i
 typedef struct {
     dsf_val scores, ids, weights;
 } dsf_routing;
-dsf_routing dsf_rec_route(dsf_plan *p, dsf_val z, dsf_val bias, dsf_val bias_vl, dsf_val vl, int k,
-                          float scale, bool norm);
+typedef struct {
+    dsf_val bias, bias_vl, vl; /* bias_vl: DSF_NO_VAL: never used */
+    int k;
+    float scale;
+    bool norm;
+} dsf_route_in;
+dsf_routing dsf_rec_route(dsf_plan *p, dsf_val z, const dsf_route_in *in);
 dsf_val dsf_rec_swiglu(dsf_plan *p, dsf_val g, dsf_val v, float limit);
 typedef struct {
     dsf_val w1, s1, w3, s3, w2, s2; /* pointer tables */

@@ -29,12 +29,12 @@ static dsf_status find_best(const float *x, int64_t n, int64_t *best)
     *best = 0;
     for (int64_t i = 0; i < n; i++) {
         if (!(x[i] < INFINITY))
-            return DSF_FAIL(DSF_EINVAL, "sampling: the logit of id %lld is %g", (long long)i,
+            return DSF_FAIL(DSF_ECORRUPT, "sampling: the logit of id %lld is %g", (long long)i,
                             (double)x[i]);
         if (x[i] > x[*best]) *best = i;
     }
     if (n < 1 || !isfinite(x[*best]))
-        return DSF_FAIL(DSF_EINVAL, "sampling: none of %lld logits is finite", (long long)n);
+        return DSF_FAIL(DSF_ECORRUPT, "sampling: none of %lld logits is finite", (long long)n);
     return DSF_OK;
 }
 

@@ -240,6 +240,9 @@ static dsf_status decode(run *w)
 
 static dsf_status run_all(run *w)
 {
+    if (w->d->inputs_from && dsf_file_same(w->d->inputs_from, w->d->out))
+        return DSF_FAIL(DSF_EINVAL, "%s: input and output are one file", w->d->out);
+    DSF_TRY(dsf_file_may_replace(w->d->out));
     if (w->d->inputs_from) {
         DSF_TRY(read_inputs(w));
     } else {

@@ -5,7 +5,7 @@
 
 #include "verify/dump/writer.h"
 
-/* Chunks of rows: big enough to compress, small enough that rewriting the last one is cheap. */
+/* Chunks of rows: big enough to compress, small enough to wait in memory until one is whole. */
 enum { CHUNK_BYTES = 256 * 1024, CHUNK_ROWS = 64, DEFLATE = 1 };
 
 int64_t dsf_series_row_bytes(const dsf_series *s)
@@ -151,11 +151,16 @@ static int64_t clamp(int64_t v, int64_t low, int64_t high)
     return v < low ? low : v > high ? high : v;
 }
 
-static void shape(target *t, const dsf_series *s)
+static int64_t chunk_rows(const dsf_series *s)
 {
     int64_t bytes = dsf_series_row_bytes(s);
+    return clamp(CHUNK_BYTES / (bytes ? bytes : 1), 1, CHUNK_ROWS);
+}
+
+static void shape(target *t, const dsf_series *s)
+{
     t->rank = 1 + s->row_rank;
-    t->chunk[0] = (hsize_t)clamp(CHUNK_BYTES / (bytes ? bytes : 1), 1, CHUNK_ROWS);
+    t->chunk[0] = (hsize_t)chunk_rows(s);
     for (int i = 0; i < s->row_rank; i++) {
         t->dim[1 + i] = (hsize_t)s->dim[i];
         t->chunk[1 + i] = (hsize_t)(s->dim[i] ? s->dim[i] : 1);
@@ -179,10 +184,20 @@ static dsf_status describe(dsf_series *s, hid_t set, const char *name, const dsf
     return DSF_OK;
 }
 
-dsf_status dsf_series_write(dsf_series *s, hid_t file, const char *name, const dsf_labels *labels)
+/* The first n of the waiting rows are in the file. */
+static void forget(dsf_series *s, int64_t n)
+{
+    size_t bytes = (size_t)dsf_series_row_bytes(s), left = (size_t)(s->rows - s->written - n);
+    if (n > 0 && left > 0) memmove(s->pending, s->pending + (size_t)n * bytes, left * bytes);
+    s->written += n;
+}
+
+dsf_status dsf_series_write(dsf_series *s, hid_t file, const char *name, const dsf_labels *labels,
+                            bool whole)
 {
     target t = {.file = file, .name = name, .path = s->path};
-    int64_t from = s->written, n = s->rows - s->written;
+    int64_t from = s->written, n = s->rows - from;
+    if (whole) n = s->rows - s->rows % chunk_rows(s) > from ? n - s->rows % chunk_rows(s) : 0;
     const void *data = s->pending;
     if (s->block) {
         from = s->stats_written;
@@ -208,8 +223,12 @@ dsf_status dsf_series_write(dsf_series *s, hid_t file, const char *name, const d
     if (s->block && t.stored >= 0) (void)H5Tclose(t.stored);
     if (s->block && t.memory >= 0) (void)H5Tclose(t.memory);
     if (st != DSF_OK) return st;
-    s->written = s->rows;
-    s->stats_written = s->n_stats;
+    if (s->block) {
+        s->written = s->rows;
+        s->stats_written = s->n_stats;
+    } else {
+        forget(s, n);
+    }
     return DSF_OK;
 }
 

@@ -45,10 +45,10 @@ int64_t dsf_series_row_bytes(const dsf_series *s);
 DSF_MUST dsf_status dsf_series_count(dsf_series *s, const void *row);
 /* Ends the current block. */
 DSF_MUST dsf_status dsf_series_count_end(dsf_series *s);
-/* Writes waiting rows (or records) to the file, making the dataset the first time. Label lists must
- * be written first. */
+/* Writes waiting rows (or records) to the file, making the dataset the first time; with `whole`
+ * only rows that complete a chunk, the others go on waiting. Label lists must be written first. */
 DSF_MUST dsf_status dsf_series_write(dsf_series *s, hid_t file, const char *name,
-                                     const dsf_labels *labels);
+                                     const dsf_labels *labels, bool whole);
 /* Narrows the entry axis of a finished tap to `width`. */
 DSF_MUST dsf_status dsf_series_narrow(dsf_series *s, hid_t file, const char *name, int64_t width);
 void dsf_series_free(dsf_series *s);

@@ -11,9 +11,10 @@
 #include "verify/dump/series.h"
 
 /* A value of this many rows is written at once: a prefill step, slow beside the write. Rows of
- * decode steps gather until PENDING_BYTES wait. Both are rules on the data, not on the clock, so
- * that the same run gives the same bytes. */
-enum { ROWS_AT_ONCE = 16, PENDING_BYTES = 4 << 20 };
+ * decode steps gather: whole chunks go out when FRESH_BYTES have come, the rest when WAITING_BYTES
+ * wait, since a chunk that is written in parts is compressed and stored once for each. All are
+ * rules on the data, not on the clock, so that the same run gives the same bytes. */
+enum { ROWS_AT_ONCE = 16, FRESH_BYTES = 4 << 20, WAITING_BYTES = 64 << 20 };
 
 struct dsf_dump {
     char path[4096], part[4096];
@@ -25,9 +26,9 @@ struct dsf_dump {
     dsf_series *series;
     int n_series, series_cap;
     int64_t n_tokens, tokens_max, tokens_written;
-    int32_t *ids; /* [n_tokens] */
-    int64_t pending, bytes;
-    int32_t *order; /* row order of one value, scratch */
+    int32_t *ids;                  /* [n_tokens] */
+    int64_t waiting, fresh, bytes; /* in memory; of these since the last flush; taken in all */
+    int32_t *order;                /* row order of one value, scratch */
     int64_t order_cap;
     bool stats, oneshot;
     dsf_status broken;
@@ -71,23 +72,29 @@ static dsf_status write_lists(dsf_dump *d)
     return DSF_OK;
 }
 
-static dsf_status write_all(dsf_dump *d)
+static dsf_status write_rows(dsf_dump *d, bool whole)
 {
     DSF_TRY(write_lists(d));
-    for (int i = 0; i < d->n_series; i++)
-        DSF_TRY(dsf_series_write(&d->series[i], d->file, d->part, &d->labels));
-    d->pending = 0;
+    d->waiting = d->fresh = 0;
+    for (int i = 0; i < d->n_series; i++) {
+        dsf_series *s = &d->series[i];
+        DSF_TRY(dsf_series_write(s, d->file, d->part, &d->labels, whole));
+        d->waiting += (s->rows - s->written) * dsf_series_row_bytes(s);
+    }
     if (H5Fflush(d->file, H5F_SCOPE_GLOBAL) < 0) return dsf_h5_fail(DSF_EIO, d->part, "flush");
     return DSF_OK;
 }
 
-dsf_status dsf_dump_flush(dsf_dump *d)
+/* whole: only the chunks that are complete. */
+static dsf_status flush(dsf_dump *d, bool whole)
 {
     if (d->broken != DSF_OK) return refuse(d);
-    dsf_status st = write_all(d);
+    dsf_status st = write_rows(d, whole);
     if (d->out.error) st = check_disk(d); /* the cause, rather than what HDF5 made of it */
     return st == DSF_OK ? st : fail(d, st);
 }
+
+dsf_status dsf_dump_flush(dsf_dump *d) { return flush(d, false); }
 
 static dsf_label_class class_of(const dsf_dump *d, dsf_tap tap, bool oneshot, int *ratio)
 {
@@ -238,7 +245,8 @@ static dsf_status take_row(dsf_dump *d, dsf_series *s, const dsf_tap_value *v, i
     s->last = label;
     d->bytes += (int64_t)bytes;
     if (d->stats) return dsf_series_count(s, s->pending);
-    d->pending += (int64_t)bytes;
+    d->waiting += (int64_t)bytes;
+    d->fresh += (int64_t)bytes;
     return DSF_OK;
 }
 
@@ -254,7 +262,8 @@ static dsf_status take_value(dsf_dump *d, const dsf_tap_value *v)
     assert(s);
     DSF_TRY(pick_rows(d, s, v, &n));
     for (int64_t i = 0; i < n; i++) DSF_TRY(take_row(d, s, v, d->order[i]));
-    return n >= ROWS_AT_ONCE || d->pending >= PENDING_BYTES ? dsf_dump_flush(d) : DSF_OK;
+    if (n >= ROWS_AT_ONCE || d->waiting >= WAITING_BYTES) return flush(d, false);
+    return d->fresh >= FRESH_BYTES ? flush(d, true) : DSF_OK;
 }
 
 static bool sink_wants(void *ud, dsf_tap tap)

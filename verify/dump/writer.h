@@ -1,5 +1,11 @@
 /* Writes the taps of one run as a dump file (dump-schema.md): a sink that appends rows, a bounded
- * buffer, a file that appears under its name only when it is whole. */
+ * buffer, a file that appears under its name only when it is whole.
+ *
+ * Until then PATH.part is the readable file that the last flush left, whatever ends the process and
+ * when. One exception: a flush ends by copying the changed pages over the old ones in the system's
+ * cache, some dozen pages in some ten microseconds where whole chunks were written, more where
+ * parts of chunks were; a kill in between may leave single taps, or the file, unreadable. A machine
+ * that loses power may lose more: the file is synced only when it is finished. */
 #ifndef DSF_DUMP_WRITER_H
 #define DSF_DUMP_WRITER_H
 
@@ -42,7 +48,8 @@ DSF_MUST dsf_status dsf_dump_add_tokens(dsf_dump *d, const int32_t *ids, int64_t
  * last row of a prefill or by decode; true to `logits_oneshot`, rows of one prefill. */
 void dsf_dump_logits_oneshot(dsf_dump *d, bool oneshot);
 /* Writes what is buffered: a run killed later leaves it readable in PATH.part. Happens by itself
- * after every value of 16 rows or more, and when 4 MiB have gathered. */
+ * after every value of 16 rows or more, and when 64 MiB have gathered; after every 4 MiB with the
+ * whole chunks of each tap (64 rows or less), so that taps of a killed run may differ in rows. */
 DSF_MUST dsf_status dsf_dump_flush(dsf_dump *d);
 /* Bytes of tensors taken so far, as stored before compression. */
 int64_t dsf_dump_bytes(const dsf_dump *d);

@@ -12,7 +12,7 @@
 #include "verify/dump/writer.h"
 #include "verify/graft/golden.h"
 
-enum { MOST_TAPS = 8192 };
+enum { MOST_TAPS = (DSF_MAX_LAYERS + 64 + 2) * DSF_N_TAPS }; /* dsf_tap_parse: 64 stages */
 
 typedef struct {
     const dsf_graft_options *o;
@@ -333,6 +333,13 @@ static dsf_status find_anchor(graft *g, int64_t *anchor)
         dsf_dump_array a = {.n = 0};
         if (!dsf_dump_find(g->golden.file, path[k])) continue;
         DSF_TRY(dsf_dump_read(g->golden.file, path[k], &a));
+        if (a.width != g->load.config.vocab_size) {
+            dsf_status st = DSF_FAIL(DSF_ECORRUPT, "%s: %s: %lld columns, the vocabulary has %lld",
+                                     g->golden.path, path[k], (long long)a.width,
+                                     (long long)g->load.config.vocab_size);
+            dsf_dump_array_free(&a);
+            return st;
+        }
         for (int64_t i = 0; i < a.n && a.f; i++) {
             if (a.label[i] != g->golden.n - 1) continue;
             int64_t best = 0;
@@ -397,6 +404,9 @@ static void list_absent(graft *g)
 
 static dsf_status open_dump(graft *g)
 {
+    if (dsf_file_same(g->o->golden, g->o->out))
+        return DSF_FAIL(DSF_EINVAL, "%s: golden and output are one file", g->o->out);
+    DSF_TRY(dsf_file_may_replace(g->o->out));
     char path[4096], digest[33];
     DSF_TRY(dsf_file_join(path, g->o->model, "config.json"));
     DSF_TRY(dsf_file_open(&g->config_file, path));

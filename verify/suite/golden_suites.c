@@ -138,19 +138,19 @@ typedef dsf_status make_fn(const dsf_verify_options *o, const char *model, const
 static dsf_status over_dumps(const dsf_verify_options *o, const char *model, const char *set,
                              dsf_results *r, const char *suite, make_fn *make)
 {
-    char golden[4096], floor[4096], out[96], file[32];
+    char golden[4096], floor[4096], file[32];
     DSF_TRY(find_floor(o, set, floor));
     for (int p = 0; p < 100; p++) {
         (void)snprintf(file, sizeof file, "dump-p%d.h5", p);
         DSF_TRY(dsf_file_join(golden, set, file));
-        if (!dsf_file_exists(golden)) break;
+        if (!dsf_file_exists(golden)) continue;
         (void)snprintf(file, sizeof file, "p%d", p);
         char name[80];
         (void)snprintf(name, sizeof name, "%s/%.40s/%s", suite, set_name(set), file);
         dsf_check_result *c = dsf_results_add(r, suite, name);
         if (!c) return r->status;
         int64_t t0 = dsf_clock_ns();
-        (void)snprintf(out, sizeof out, "/tmp/dsf-verify-%ld.h5", (long)getpid());
+        const char *out = o->temp;
         int64_t lost;
         if (make(o, model, golden, out, &lost) == DSF_OK) {
             judge(c, golden, out, floor, make == graft);
@@ -211,8 +211,8 @@ static dsf_status compare_replay(dsf_check_result *c, dsf_dump_file *golden, dsf
     c->verdict = l.rows > 0 && l.kl_mean <= 2e-2 && l.wrong == 0 ? DSF_PASS : DSF_FAILED;
     (void)snprintf(
         c->words, sizeof c->words,
-        "decoder replay: %lld rows against ced/logits, mean KL %.2e (limit 2e-2), best token equal %.4f",
-        (long long)l.rows, l.kl_mean, l.top1);
+        "decoder replay: %lld rows against ced/logits, mean KL %.2e (limit 2e-2), best token equal %.4f, near ties %lld",
+        (long long)l.rows, l.kl_mean, l.top1, (long long)(l.ties + l.warned));
 out:
     dsf_mem_free(row);
     dsf_mem_free(pair);
@@ -224,13 +224,13 @@ out:
 static dsf_status judge_replay(const dsf_verify_options *o, const char *model, const char *set,
                                dsf_dump_file *golden, dsf_results *r)
 {
-    char name[80], out[96], path[4096];
+    char name[80], path[4096];
     dsf_dump_file *ours = NULL;
     (void)snprintf(name, sizeof name, "logits/%.40s/p0 replay", set_name(set));
     dsf_check_result *c = dsf_results_add(r, "logits", name);
     if (!c) return r->status;
+    const char *out = o->temp;
     int64_t t0 = dsf_clock_ns();
-    (void)snprintf(out, sizeof out, "/tmp/dsf-verify-%ld.h5", (long)getpid());
     dsf_status st = dsf_file_join(path, set, "dump-p0.h5");
     if (st == DSF_OK) st = run_replay(o, model, path, out);
     if (st == DSF_OK) st = dsf_dump_open(&ours, out);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "model/contract.h"
 #include "serve/engine.h"
 #include "text/classes.h"
@@ -37,15 +38,19 @@ dsf_status dsf_suite_contract(const dsf_verify_options *o, const char *model, ds
     dsf_contract t = {.expected = 0};
     dsf_status st = load_config(&config, model);
     if (st == DSF_OK) st = dsf_ckpt_open(&k, model);
-    if (st == DSF_OK) st = dsf_contract_check(&config, k, DSF_SCAN_SCALES, &t);
+    /* every value of a small checkpoint; of a large one the scale bytes (dsf info --scan reads all)
+     */
+    dsf_scan scan =
+        st == DSF_OK && dsf_ckpt_bytes(k) <= (int64_t)1 << 30 ? DSF_SCAN_ALL : DSF_SCAN_SCALES;
+    if (st == DSF_OK) st = dsf_contract_check(&config, k, scan, &t);
     if (st == DSF_OK) {
         st = dsf_contract_status(&t, model);
         c->verdict = st == DSF_OK ? DSF_PASS : DSF_FAILED;
         c->compared = t.matched;
         if (st == DSF_OK)
             (void)snprintf(c->words, sizeof c->words,
-                           "%lld tensors as the config demands, scales finite",
-                           (long long)t.matched);
+                           "%lld tensors as the config demands, %s finite", (long long)t.matched,
+                           scan == DSF_SCAN_ALL ? "all values" : "scales");
         else
             (void)snprintf(c->words, sizeof c->words, "%s", dsf_error_message());
         c->seconds = (double)(dsf_clock_ns() - t0) * 1e-9;
@@ -55,6 +60,25 @@ dsf_status dsf_suite_contract(const dsf_verify_options *o, const char *model, ds
     dsf_contract_free(&t);
     dsf_ckpt_close(k);
     return DSF_OK;
+}
+
+/* The token's text to ids and back; *text false: its bytes alone are no text. */
+static dsf_status round_trip(const dsf_bpe *b, int32_t id, bool *text, bool *same)
+{
+    size_t n;
+    const char *bytes = dsf_bpe_token_bytes(b, id, &n);
+    dsf_ids ids = {.n = 0};
+    dsf_buf back = {.max = 0};
+    dsf_status st = DSF_OK;
+    if (!bytes || n == 0 || dsf_utf8_valid(bytes, n) != n) return DSF_OK;
+    *text = true;
+    DSF_TRY_OUT(dsf_bpe_encode(b, bytes, n, DSF_BPE_ADDED, &ids));
+    DSF_TRY_OUT(dsf_bpe_decode(b, ids.id, ids.n, false, &back));
+    *same = back.len == n && memcmp(back.data, bytes, n) == 0;
+out:
+    dsf_ids_free(&ids);
+    dsf_buf_free(&back);
+    return st;
 }
 
 /* Every token's bytes decode; texts made of them come back; the class map has the size that the
@@ -73,12 +97,15 @@ static dsf_status check_tokens(const dsf_config *config, const dsf_bpe *b, dsf_c
     }
     DSF_TRY_OUT(dsf_mem_new(&map, (size_t)config->vocab_size, sizeof *map));
     DSF_TRY_OUT(dsf_classes_build(b, map, &n));
+    int64_t wrong = 0;
     for (int32_t id = 0; id < config->vocab_size; id++) {
-        size_t k;
-        if (dsf_bpe_token_bytes(b, id, &k)) c->compared++;
+        bool same = true, text = false;
+        DSF_TRY_OUT(round_trip(b, id, &text, &same));
+        c->compared += text;
+        wrong += !same;
     }
     bool good = config->n_engram == 0 || n == config->engram_compressed_vocab_size;
-    c->verdict = good && c->compared > 0 ? DSF_PASS : DSF_FAILED;
+    c->verdict = good && wrong == 0 && c->compared > 0 ? DSF_PASS : DSF_FAILED;
     (void)snprintf(c->words, sizeof c->words, "%lld tokens, %d Engram classes, the config says %d",
                    (long long)c->compared, n, config->engram_compressed_vocab_size);
 out:

@@ -39,6 +39,12 @@ void dsf_results_free(dsf_results *r)
     *r = (dsf_results){.n = 0};
 }
 
+bool dsf_results_good(const dsf_results *r)
+{
+    return dsf_results_count(r, DSF_PASS) > 0 &&
+           dsf_results_count(r, DSF_FAILED) + dsf_results_count(r, DSF_COULD_NOT) == 0;
+}
+
 int dsf_results_count(const dsf_results *r, dsf_verdict v)
 {
     int n = 0;
@@ -103,7 +109,9 @@ static dsf_status list_sets(const char *golden, char set[][4096], int *n)
     *n = 0;
     if (!golden) return DSF_OK;
     if (has_dumps(golden)) {
-        (void)snprintf(set[(*n)++], 4096, "%s", golden);
+        size_t k = strlen(golden);
+        while (k > 1 && golden[k - 1] == '/') k--;
+        (void)snprintf(set[(*n)++], 4096, "%.*s", (int)k, golden);
         return DSF_OK;
     }
     DIR *d = opendir(golden);
@@ -182,11 +190,14 @@ dsf_status dsf_verify_run(const dsf_verify_options *o, dsf_results *r)
 
 /* ---- output ---- */
 
-void dsf_results_json(const dsf_results *r, dsf_buf *b)
+void dsf_results_json(const dsf_results *r, const dsf_verify_options *o, dsf_buf *b)
 {
     dsf_json_begin(b, NULL, '{');
-    dsf_json_add_bool(b, "pass",
-                      dsf_results_count(r, DSF_FAILED) + dsf_results_count(r, DSF_COULD_NOT) == 0);
+    dsf_json_add_bool(b, "pass", dsf_results_good(r));
+    dsf_json_add_cstr(b, "model", o->model ? o->model : "");
+    dsf_json_add_cstr(b, "golden", o->golden ? o->golden : "");
+    dsf_json_add_cstr(b, "backend", o->backend ? o->backend : "");
+    dsf_json_add_cstr(b, "variants", o->variants ? o->variants : "");
     dsf_json_begin(b, "checks", '[');
     for (int i = 0; i < r->n; i++) {
         const dsf_check_result *c = &r->check[i];
@@ -228,8 +239,9 @@ void dsf_results_junit(const dsf_results *r, dsf_buf *b)
     for (int i = 0; i < r->n; i++) {
         const dsf_check_result *c = &r->check[i];
         static const char *const tag[] = {"", "failure", "skipped", "error"};
-        dsf_buf_fmt(b, "  <testcase classname=\"%s\" name=\"%s\" time=\"%.3f\">", c->suite, c->name,
-                    c->seconds);
+        dsf_buf_fmt(b, "  <testcase classname=\"%s\" time=\"%.3f\" name=\"", c->suite, c->seconds);
+        add_xml(b, c->name);
+        dsf_buf_str(b, "\">");
         if (c->verdict != DSF_PASS) {
             dsf_buf_fmt(b, "<%s message=\"", tag[c->verdict]);
             add_xml(b, c->words);

@@ -31,6 +31,7 @@ typedef struct {
     const char *suites; /* comma list; NULL: all that can run */
     const char *only;   /* glob on check names, or NULL */
     const char *backend, *variants;
+    const char *temp; /* path of a dump that is kept only while it is compared */
     int threads;
     void (*progress)(const char *name, int64_t done, int64_t total);
 } dsf_verify_options;
@@ -38,14 +39,14 @@ typedef struct {
 /* X(name, built, question) */
 #define DSF_SUITE_MAP(X)                                                                            \
     X(contract, 1,                                                                                  \
-      "config as specified; exactly the expected tensors, shapes, types, finite scales")            \
-    X(tokenizer, 1,                                                                                 \
-      "tokenizer.json loads, texts survive a round trip, the Engram class map has its size")        \
+      "config as specified; exactly the expected tensors, shapes, types, finite values")            \
+    X(tokenizer, 1, "every token's text survives a round trip, the Engram class map has its size")  \
     X(layers, 1,                                                                                    \
       "every tap from golden inputs within the measured noise, choices exact on golden scores")     \
     X(logits, 1, "free-running from token ids: streams, KL and best token against golden logits")   \
     X(states, 1, "whole = chunked = decoded = forked = rewound = batched = cone, bit for bit")      \
-    X(memory, 1, "arenas as planned, no allocation per token, taps change no bit")                  \
+    X(memory, 1,                                                                                    \
+      "no allocation per token, taps change no bit (dsf bench memory: resident against plan)")      \
     X(template, 0,                                                                                  \
       "prompts byte-equal to the reference encoder: unit tests test_chat, test_parse, test_stream") \
     X(engram, 0,                                                                                    \
@@ -58,8 +59,10 @@ typedef struct {
  * built or cannot run here. */
 DSF_MUST dsf_status dsf_verify_run(const dsf_verify_options *o, dsf_results *r);
 void dsf_results_free(dsf_results *r);
+/* Something passed, nothing failed, nothing could not run. */
+bool dsf_results_good(const dsf_results *r);
 int dsf_results_count(const dsf_results *r, dsf_verdict v);
-void dsf_results_json(const dsf_results *r, dsf_buf *b);
+void dsf_results_json(const dsf_results *r, const dsf_verify_options *o, dsf_buf *b);
 void dsf_results_junit(const dsf_results *r, dsf_buf *b);
 
 /* For the suite files: adds a check (returns it, or NULL after a failure), and the suites

@@ -1,12 +1,10 @@
 #include "dump_fixture.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/num.h"
 #include "ops/quant.h"
@@ -389,59 +387,6 @@ Test(dump, the_estimate_bounds_what_is_written)
     m.config_json = "{\"num_hidden_layers\": -1}";
     cr_expect_eq(dsf_dump_estimate(&m, &all), DSF_ECORRUPT);
     SAYS("num_hidden_layers is -1");
-}
-
-/* A child writes taps and tells each one that is done; it is killed at some moment. */
-static void write_until_killed(const char *path, int pipe_end)
-{
-    dsf_dump_meta m = mini_meta();
-    float *x = ramp(N * 128);
-    dsf_dump *d;
-    m.config_json = "{\"num_hidden_layers\": 120, \"hidden_size\": 32}";
-    if (dsf_dump_create(&d, path, &m) != DSF_OK) _exit(1);
-    for (int layer = 0; layer < 120; layer++) {
-        x[0] = (float)layer;
-        if (put(d, DSF_TAP_IN, layer, tensor(x, DSF_F32, N, 128), labels) != DSF_OK) _exit(1);
-        char done = (char)layer;
-        if (write(pipe_end, &done, 1) != 1) _exit(1);
-    }
-    for (;;) (void)pause();
-}
-
-Test(dump, a_killed_run_leaves_its_finished_taps)
-{
-    const char *path = temp_path("killed.h5"), *part = temp_path("killed.h5.part");
-    for (int wanted = 1; wanted < 120; wanted += 17) {
-        int fd[2];
-        cr_assert_eq(pipe(fd), 0);
-        pid_t child = fork();
-        if (child == 0) write_until_killed(path, fd[1]);
-        (void)close(fd[1]);
-        char last = -1;
-        while (last < wanted && read(fd[0], &last, 1) == 1) {
-        }
-        (void)kill(child, SIGKILL);
-        (void)waitpid(child, NULL, 0);
-        char more;
-        while (read(fd[0], &more, 1) == 1) last = more;
-        (void)close(fd[0]);
-        dsf_dump_file *f;
-        cr_expect_eq(dsf_dump_open(&f, path), DSF_EIO);
-        SAYS("a run that was killed");
-        GOOD(dsf_dump_open(&f, part));
-        cr_expect(dsf_dump_info_of(f)->partial);
-        for (int layer = 0; layer <= last; layer++) {
-            char tap[64];
-            dsf_dump_array a;
-            dsf_tap_path(tap, (dsf_tap){DSF_TAP_IN, layer}, 120);
-            GOOD(dsf_dump_read(f, tap, &a));
-            cr_assert_eq(a.n, N);
-            cr_expect_eq(a.f[0], (float)layer);
-            cr_expect_eq(a.f[1], -29.5f);
-            dsf_dump_array_free(&a);
-        }
-        dsf_dump_close(f);
-    }
 }
 
 Test(dump, a_full_disk_is_an_error_and_leaves_nothing)

@@ -102,7 +102,7 @@ Test(sample, nan_and_plus_infinity_are_refused_with_their_id)
             int32_t id = 77;
             const dsf_sampling s = {.temperature = temperature[k / 2], .top_p = 0.9};
             x[at] = bad[k % 2];
-            cr_expect_eq(dsf_sample(x, 5, &s, 0, work, &id, NULL), DSF_EINVAL, "case %d at %d", k,
+            cr_expect_eq(dsf_sample(x, 5, &s, 0, work, &id, NULL), DSF_ECORRUPT, "case %d at %d", k,
                          at);
             (void)snprintf(word, sizeof word, "id %d", at);
             cr_expect_not_null(strstr(dsf_error_message(), word), "%s", dsf_error_message());
@@ -117,7 +117,7 @@ Test(sample, minus_infinity_is_never_drawn)
     for (int64_t p = 0; p < 2000; p++) cr_expect_eq(draw(x, 4, s, p) & 1, 0);
     for (int i = 0; i < 4; i++) x[i] = -INFINITY;
     int32_t id;
-    cr_expect_eq(dsf_sample(x, 4, &s, 0, work, &id, NULL), DSF_EINVAL, "nothing is left");
+    cr_expect_eq(dsf_sample(x, 4, &s, 0, work, &id, NULL), DSF_ECORRUPT, "nothing is left");
 }
 
 /* ---- the sets of top-k, top-p and min-p ---- */

@@ -1,0 +1,194 @@
+#include "dump_fixture.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+/* What a run that is killed leaves in PATH.part. */
+TestSuite(dump_kill, .fini = temp_clean);
+
+enum { N = 24, WIDTH = 128 };
+
+static int32_t ids[N];
+
+static dsf_dump_meta meta_of(const char *config, int64_t n_tokens, int64_t n_decode)
+{
+    for (int i = 0; i < N; i++) ids[i] = i;
+    return (dsf_dump_meta){.producer = "test",
+                           .model = "mini",
+                           .config_json = config,
+                           .mode = "exact",
+                           .token_ids = ids,
+                           .n_tokens = n_tokens,
+                           .n_decode = n_decode};
+}
+
+static dsf_status put_in(dsf_dump *d, int layer, float *x, int64_t n, const int32_t *label)
+{
+    const dsf_tensor t = {.data = x, .dtype = DSF_F32, .rank = 2, .dim = {n, WIDTH}};
+    const dsf_tap_value v = {.tap = {DSF_TAP_IN, layer}, .value = &t, .n = n, .label = label};
+    dsf_tap_sink sink = dsf_dump_sink(d);
+    return sink.on_value(sink.ud, &v);
+}
+
+/* A child writes taps and tells each one that is done; it is killed at some moment. */
+static void write_until_killed(const char *path, int pipe_end)
+{
+    const dsf_dump_meta m = meta_of("{\"num_hidden_layers\": 120, \"hidden_size\": 32}", N, 0);
+    float x[N * WIDTH];
+    dsf_dump *d;
+    for (int i = 0; i < N * WIDTH; i++) x[i] = (float)(i % 251) * 0.5f - 30.0f;
+    if (dsf_dump_create(&d, path, &m) != DSF_OK) _exit(1);
+    for (int layer = 0; layer < 120; layer++) {
+        x[0] = (float)layer;
+        if (put_in(d, layer, x, N, ids) != DSF_OK) _exit(1);
+        char done = (char)layer;
+        if (write(pipe_end, &done, 1) != 1) _exit(1);
+    }
+    for (;;) (void)pause();
+}
+
+Test(dump_kill, a_killed_run_leaves_its_finished_taps)
+{
+    const char *path = temp_path("killed.h5"), *part = temp_path("killed.h5.part");
+    for (int wanted = 1; wanted < 120; wanted += 17) {
+        int fd[2];
+        cr_assert_eq(pipe(fd), 0);
+        pid_t child = fork();
+        if (child == 0) write_until_killed(path, fd[1]);
+        (void)close(fd[1]);
+        char last = -1;
+        while (last < wanted && read(fd[0], &last, 1) == 1) {
+        }
+        (void)kill(child, SIGKILL);
+        (void)waitpid(child, NULL, 0);
+        char more;
+        while (read(fd[0], &more, 1) == 1) last = more;
+        (void)close(fd[0]);
+        dsf_dump_file *f;
+        cr_expect_eq(dsf_dump_open(&f, path), DSF_EIO);
+        SAYS("a run that was killed");
+        GOOD(dsf_dump_open(&f, part));
+        cr_expect(dsf_dump_info_of(f)->partial);
+        for (int layer = 0; layer <= last; layer++) {
+            char tap[64];
+            dsf_dump_array a;
+            dsf_tap_path(tap, (dsf_tap){DSF_TAP_IN, layer}, 120);
+            GOOD(dsf_dump_read(f, tap, &a));
+            cr_assert_eq(a.n, N);
+            cr_expect_eq(a.f[0], (float)layer);
+            cr_expect_eq(a.f[1], -29.5f);
+            dsf_dump_array_free(&a);
+        }
+        dsf_dump_close(f);
+    }
+}
+
+enum { GROWN_TAPS = 6, GROWN_STEP = 13, GROWN_ROWS = 4000 };
+
+static float grown_value(int layer, int64_t row, int64_t i)
+{
+    uint32_t x = (uint32_t)(row * WIDTH + i) * 2654435761u + (uint32_t)layer * 40503u;
+    return (float)((x ^ x >> 15) % 4096) * 0.25f;
+}
+
+static const char grown_config[] = "{\"num_hidden_layers\": 6, \"hidden_size\": 32}";
+
+/* One decode step: a token, a row of every tap. */
+static bool grow(dsf_dump *d, int32_t row)
+{
+    float x[WIDTH];
+    if (row > 0 && dsf_dump_add_tokens(d, &row, 1) != DSF_OK) return false;
+    for (int layer = 0; layer < GROWN_TAPS; layer++) {
+        for (int i = 0; i < WIDTH; i++) x[i] = grown_value(layer, row, i);
+        if (put_in(d, layer, x, 1, &row) != DSF_OK) return false;
+    }
+    return true;
+}
+
+/* Decode steps of one row, a flush after every GROWN_STEP of them, until the file would outgrow
+ * `limit`: SIGXFSZ then ends the process within a write, as SIGKILL might. Tells every flush. */
+static void grow_until_killed(const char *path, rlim_t limit, int pipe_end)
+{
+    const dsf_dump_meta m = meta_of(grown_config, 1, GROWN_ROWS);
+    dsf_dump *d;
+    const struct rlimit size = {limit, limit}, core = {0, 0};
+    if (setrlimit(RLIMIT_CORE, &core) != 0 || setrlimit(RLIMIT_FSIZE, &size) != 0) _exit(1);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    if (dsf_dump_create(&d, path, &m) != DSF_OK) _exit(1);
+    for (int32_t row = 0; row < GROWN_ROWS; row++) {
+        if (!grow(d, row)) _exit(1);
+        if (row % GROWN_STEP) continue;
+        if (dsf_dump_flush(d) != DSF_OK || write(pipe_end, &row, sizeof row) != sizeof row)
+            _exit(1);
+    }
+    _exit(1);
+}
+
+/* The file is there; every tap has at least the rows 0..last, and all that is there is right. */
+static void expect_grown(const char *path, int32_t last)
+{
+    dsf_dump_file *f;
+    int32_t *token;
+    int64_t n;
+    GOOD(dsf_dump_open(&f, path));
+    cr_expect_eq(dsf_dump_info_of(f)->n_unreadable, 0);
+    GOOD(dsf_dump_read_axis(f, "token_ids", &token, &n));
+    cr_assert_gt(n, last);
+    for (int64_t i = 0; i < n; i++) cr_assert_eq(token[i], i);
+    dsf_mem_free(token);
+    for (int layer = 0; layer < GROWN_TAPS; layer++) {
+        char tap[64];
+        dsf_dump_array a;
+        dsf_tap_path(tap, (dsf_tap){DSF_TAP_IN, layer}, GROWN_TAPS);
+        GOOD(dsf_dump_read(f, tap, &a));
+        cr_assert_gt(a.n, last, "%s", tap);
+        int64_t wrong = 0;
+        for (int64_t row = 0; row < a.n; row++) {
+            wrong += a.label[row] != row;
+            for (int64_t i = 0; i < WIDTH; i++)
+                wrong += a.f[row * WIDTH + i] != grown_value(layer, row, i);
+        }
+        cr_assert_eq(wrong, 0, "%s after %d rows", tap, (int)last);
+        dsf_dump_array_free(&a);
+    }
+    dsf_dump_close(f);
+}
+
+Test(dump_kill, a_kill_within_a_flush_leaves_the_flush_before_it)
+{
+    const char *path = temp_path("grown.h5"), *part = temp_path("grown.h5.part");
+    for (rlim_t limit = 150000; limit < 1500000; limit += 99991) {
+        int fd[2], status = 0;
+        cr_assert_eq(pipe(fd), 0);
+        pid_t child = fork();
+        if (child == 0) grow_until_killed(path, limit, fd[1]);
+        (void)close(fd[1]);
+        int32_t last = -1, row;
+        while (read(fd[0], &row, sizeof row) == sizeof row) last = row;
+        (void)close(fd[0]);
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ);
+        cr_assert_geq(last, GROWN_STEP, "killed in the third flush or later");
+        expect_grown(part, last);
+    }
+}
+
+Test(dump_kill, rows_that_wait_for_their_chunk_all_arrive)
+{
+    const dsf_dump_meta m = meta_of(grown_config, 1, GROWN_ROWS);
+    const char *path = temp_path("whole.h5");
+    dsf_dump *d;
+    GOOD(dsf_dump_create(&d, path, &m));
+    for (int32_t row = 0; row < GROWN_ROWS; row++) cr_assert(grow(d, row));
+    dsf_dump_file *f;
+    dsf_dump_array a;
+    GOOD(dsf_dump_open(&f, temp_path("whole.h5.part")));
+    GOOD(dsf_dump_read(f, "layers/05/in", &a));
+    cr_expect_gt(a.n, GROWN_ROWS / 2, "flushed by itself");
+    cr_expect_eq(a.n % 64, 0, "whole chunks");
+    dsf_dump_array_free(&a);
+    dsf_dump_close(f);
+    GOOD(dsf_dump_finish(d));
+    expect_grown(path, GROWN_ROWS - 1);
+}
