@@ -16,13 +16,19 @@
 extern "C" {
 #endif
 
+/* X(id, name) */
 #define DSF_DTYPE_MAP(X)                                                                           \
     X(F32, "f32")                                                                                  \
     X(BF16, "bf16")                                                                                \
     X(I32, "i32")                                                                                  \
     X(I64, "i64")                                                                                  \
-    X(U8, "u8") X(E4M3, "e4m3") X(E8M0, "e8m0") X(E2M1X2, "e2m1x2") X(Q8, "q8") X(Q4X, "q4x")      \
-        X(Q4N, "q4n")
+    X(U8, "u8")                                                                                    \
+    X(E4M3, "e4m3")                                                                                \
+    X(E8M0, "e8m0")                                                                                \
+    X(E2M1X2, "e2m1x2")                                                                            \
+    X(Q8, "q8")                                                                                    \
+    X(Q4X, "q4x")                                                                                  \
+    X(Q4N, "q4n")
 
 typedef enum {
 #define X(name, text) DSF_##name,
