@@ -116,7 +116,7 @@ static void print_contract(const facts *f, dsf_buf *b)
 {
     const dsf_contract *r = &f->contract;
     print_scales(r, b);
-    dsf_buf_fmt(b, "\nshards %d, digest %s\n", dsf_ckpt_shards(f->ckpt), f->digest);
+    dsf_buf_fmt(b, "\nshards %d, layout digest %s\n", dsf_ckpt_shards(f->ckpt), f->digest);
     if (r->ignored)
         dsf_buf_fmt(b,
                     "%" PRId64 " tensors mtp.*.embed and mtp.*.head ignored: the backbone's are "

@@ -106,7 +106,8 @@ static dsf_status check_tokens(const dsf_config *config, const dsf_bpe *b, dsf_c
     }
     bool good = config->n_engram == 0 || n == config->engram_compressed_vocab_size;
     c->verdict = good && wrong == 0 && c->compared > 0 ? DSF_PASS : DSF_FAILED;
-    (void)snprintf(c->words, sizeof c->words, "%lld tokens, %d Engram classes, the config says %d",
+    (void)snprintf(c->words, sizeof c->words,
+                   "%lld tokens are text and come back, %d Engram classes, the config says %d",
                    (long long)c->compared, n, config->engram_compressed_vocab_size);
 out:
     dsf_mem_free(map);
