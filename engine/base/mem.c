@@ -1,5 +1,6 @@
 #include "base/mem.h"
 
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,13 @@ void dsf_mem_unmap(void *p, size_t bytes)
 }
 
 void dsf_mem_free(void *p) { free(p); }
+
+void dsf_mem_trim(void)
+{
+#if defined(__GLIBC__)
+    (void)malloc_trim(0);
+#endif
+}
 
 uint64_t dsf_mem_count(void) { return atomic_load(&n_allocations); }
 void dsf_mem_fail_at(uint64_t nth) { atomic_store(&fail_countdown, nth); }

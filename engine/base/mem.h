@@ -21,6 +21,8 @@ DSF_MUST dsf_status dsf_mem_grow(void *block, size_t count, size_t size);
 DSF_MUST dsf_status dsf_mem_map(void **out, size_t bytes);
 void dsf_mem_unmap(void *p, size_t bytes);
 void dsf_mem_free(void *p);
+/* Gives freed heap back to the system: after loading, which parses far more than it keeps. */
+void dsf_mem_trim(void);
 /* a * b and a + b, or ENOMEM. */
 DSF_MUST dsf_status dsf_mem_mul(size_t a, size_t b, size_t *out);
 

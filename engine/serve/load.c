@@ -37,6 +37,7 @@ dsf_status dsf_load_open(dsf_loaded *l, const char *folder, const dsf_config_acc
     DSF_TRY(dsf_ckpt_open(&l->ckpt, folder));
     DSF_TRY(dsf_weights_open(&l->weights, &l->config, l->ckpt));
     DSF_TRY(load_classes(l, folder));
+    dsf_mem_trim(); /* the tokenizer is gone, and most of the index with its JSON */
     return dsf_model_open(&l->model, &l->config, &l->weights);
 }
 
