@@ -15,28 +15,37 @@ struct dsf_baseline {
 enum { LINES_MOST = 4096 };
 static const double least_change = 2; /* percent: less is no difference, however quiet the runs */
 
-dsf_status dsf_baseline_open(dsf_baseline **out, const char *name, const char *text, size_t n)
+static dsf_status add_line(dsf_baseline *b, const char *name, const char *text, size_t n)
 {
-    dsf_baseline *b = NULL;
-    dsf_status st = DSF_OK;
-    DSF_TRY(dsf_mem_new(&b, 1, sizeof *b));
-    DSF_TRY_OUT(dsf_mem_new(&b->line, LINES_MOST, sizeof(dsf_json_doc *)));
+    if (n == 0) return DSF_OK;
+    if (b->n == LINES_MOST)
+        return DSF_FAIL(DSF_ECORRUPT, "%s: more than %d lines", name, LINES_MOST);
+    DSF_TRY(dsf_json_parse(&b->line[b->n], name, text, n));
+    b->n++;
+    return DSF_OK;
+}
+
+static dsf_status add_lines(dsf_baseline *b, const char *name, const char *text, size_t n)
+{
+    DSF_TRY(dsf_mem_new(&b->line, LINES_MOST, sizeof(dsf_json_doc *)));
     for (size_t at = 0; at < n;) {
         const char *end = memchr(text + at, '\n', n - at);
         size_t len = end ? (size_t)(end - (text + at)) : n - at;
-        if (len > 0) {
-            if (b->n == LINES_MOST)
-                DSF_TRY_OUT(DSF_FAIL(DSF_ECORRUPT, "%s: more than %d lines", name, LINES_MOST));
-            DSF_TRY_OUT(dsf_json_parse(&b->line[b->n], name, text + at, len));
-            b->n++;
-        }
+        DSF_TRY(add_line(b, name, text + at, len));
         at += len + 1;
     }
-    if (b->n == 0) DSF_TRY_OUT(DSF_FAIL(DSF_ECORRUPT, "%s: no measurement in it", name));
-    *out = b;
-    return DSF_OK;
-out:
-    dsf_baseline_close(b);
+    return b->n ? DSF_OK : DSF_FAIL(DSF_ECORRUPT, "%s: no measurement in it", name);
+}
+
+dsf_status dsf_baseline_open(dsf_baseline **out, const char *name, const char *text, size_t n)
+{
+    dsf_baseline *b = NULL;
+    DSF_TRY(dsf_mem_new(&b, 1, sizeof *b));
+    dsf_status st = add_lines(b, name, text, n);
+    if (st == DSF_OK)
+        *out = b;
+    else
+        dsf_baseline_close(b);
     return st;
 }
 

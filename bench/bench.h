@@ -39,22 +39,16 @@ typedef struct {
     bool avx512; /* asked once: in a virtual machine the question costs as much as an item */
 } dsf_ceiling;
 
-/* A rate by the clock on the wall, and the same by the processor time that this process was given,
- * over its threads: equal on a quiet machine. */
-typedef struct {
-    double wall, processor;
-} dsf_rate;
-
 DSF_MUST dsf_status dsf_ceiling_open(dsf_ceiling *c, dsf_pool *pool, size_t bytes);
 void dsf_ceiling_close(dsf_ceiling *c);
-/* Processor time of all threads of this process so far. */
+/* Processor time of all threads of this process so far; exact over many clock ticks only. */
 int64_t dsf_processor_ns(void);
 /* One measurement each. Bytes a second of a streaming sum over the next `bytes` of the buffer. */
-dsf_rate dsf_ceiling_read(dsf_ceiling *c, size_t bytes);
+double dsf_ceiling_read(dsf_ceiling *c, size_t bytes);
 /* Floating-point operations a second on all threads, registers only, for about `ms`
  * milliseconds; 0 where the machine lacks the instruction. */
-dsf_rate dsf_ceiling_bf16(dsf_ceiling *c, int ms);
-dsf_rate dsf_ceiling_f32(dsf_ceiling *c, int ms);
+double dsf_ceiling_bf16(dsf_ceiling *c, int ms);
+double dsf_ceiling_f32(dsf_ceiling *c, int ms);
 
 /* --- a session of measurements (session.c) --- */
 
@@ -99,16 +93,18 @@ void dsf_bench_heading(dsf_bench *b, const char *text);
 
 /* The limits between whose measurements the runs of one figure lie. */
 typedef struct {
-    dsf_samples read, bf16, f32; /* bytes and operations a second */
-    dsf_samples share;           /* of the processors that we got: 100 on a quiet machine */
+    dsf_samples read, bf16, f32;  /* bytes and operations a second */
+    double wall_ns, processor_ns; /* of these measurements, on all threads */
 } dsf_limits;
 
 /* Measures all three once, adds them to the samples, and returns the rate, in 1/ns, at which this
  * machine could do something of this cost, by the numbers of this moment. span_ns: length of the
  * runs beside it; the limits take as long (up to a bound), so that a busy machine interrupts both
  * alike. */
-dsf_rate dsf_limits_take(dsf_bench *b, dsf_limits *l, dsf_cost cost, double span_ns);
+double dsf_limits_take(dsf_bench *b, dsf_limits *l, dsf_cost cost, double span_ns);
 void dsf_limits_reset(dsf_limits *l);
+/* How much of the processors we got while they were measured: 100 on a quiet machine. */
+double dsf_limits_share(const dsf_limits *l);
 void dsf_limits_json(dsf_buf *json, const dsf_limits *l);
 
 /* --- the measurements --- */

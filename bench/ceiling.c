@@ -34,12 +34,9 @@ int64_t dsf_processor_ns(void)
                : 0;
 }
 
-/* Work done since wall time t0 and processor time p0. */
-static dsf_rate rate_since(const dsf_ceiling *c, double work, int64_t t0, int64_t p0)
+static double rate_since(double work, int64_t t0)
 {
-    double processor = (double)(dsf_processor_ns() - p0) / c->threads;
-    double wall = (double)(dsf_clock_ns() - t0);
-    return (dsf_rate){work / (wall * 1e-9), processor > 0 ? work / (processor * 1e-9) : 0};
+    return work / ((double)(dsf_clock_ns() - t0) * 1e-9);
 }
 
 static uint64_t read_words(const uint8_t *p, size_t n)
@@ -96,12 +93,12 @@ static void read_item(void *arg, int64_t item, int worker)
     j->sink += j->c->avx512 ? READ_AVX512(p, ITEM) : read_words(p, ITEM);
 }
 
-dsf_rate dsf_ceiling_read(dsf_ceiling *c, size_t bytes)
+double dsf_ceiling_read(dsf_ceiling *c, size_t bytes)
 {
     job j = {.c = c};
-    int64_t items = (int64_t)(bytes / ITEM), t0 = dsf_clock_ns(), p0 = dsf_processor_ns();
+    int64_t items = (int64_t)(bytes / ITEM), t0 = dsf_clock_ns();
     dsf_pool_run(c->pool, items, read_item, &j);
-    dsf_rate r = rate_since(c, (double)items * ITEM, t0, p0);
+    double r = rate_since((double)items * ITEM, t0);
     c->at = (c->at + (size_t)items * ITEM) % c->bytes;
     return r;
 }
@@ -121,35 +118,31 @@ static void f32_item(void *arg, int64_t item, int worker)
     ((job *)arg)->spun += dsf_spin_f32_avx512(SPIN_ROUNDS);
 }
 
-static dsf_rate spin(dsf_ceiling *c, dsf_pool_fn *fn, int flops, int ms)
+static double spin(dsf_ceiling *c, dsf_pool_fn *fn, int flops, int ms)
 {
     job j = {.c = c};
-    if (!c->avx512) return (dsf_rate){0, 0};
-    int64_t items = (int64_t)c->threads * SPIN_ITEMS * ms, t0 = dsf_clock_ns(),
-            p0 = dsf_processor_ns();
+    if (!c->avx512) return 0;
+    int64_t items = (int64_t)c->threads * SPIN_ITEMS * ms, t0 = dsf_clock_ns();
     dsf_pool_run(c->pool, items, fn, &j);
-    return rate_since(c, (double)items * SPIN_ROUNDS * flops, t0, p0);
+    return rate_since((double)items * SPIN_ROUNDS * flops, t0);
 }
 
-dsf_rate dsf_ceiling_bf16(dsf_ceiling *c, int ms)
+double dsf_ceiling_bf16(dsf_ceiling *c, int ms)
 {
     return spin(c, bf16_item, DSF_SPIN_BF16_FLOPS, ms);
 }
-dsf_rate dsf_ceiling_f32(dsf_ceiling *c, int ms)
-{
-    return spin(c, f32_item, DSF_SPIN_F32_FLOPS, ms);
-}
+double dsf_ceiling_f32(dsf_ceiling *c, int ms) { return spin(c, f32_item, DSF_SPIN_F32_FLOPS, ms); }
 #else
-dsf_rate dsf_ceiling_bf16(dsf_ceiling *c, int ms)
+double dsf_ceiling_bf16(dsf_ceiling *c, int ms)
 {
     (void)c;
     (void)ms;
-    return (dsf_rate){0, 0};
+    return 0;
 }
-dsf_rate dsf_ceiling_f32(dsf_ceiling *c, int ms)
+double dsf_ceiling_f32(dsf_ceiling *c, int ms)
 {
     (void)c;
     (void)ms;
-    return (dsf_rate){0, 0};
+    return 0;
 }
 #endif

@@ -37,9 +37,9 @@ typedef struct {
     dsf_launch launch, ref_launch;
     dsf_cost cost;
     dsf_limits limits;
-    dsf_samples time, processor, ref;               /* ns */
-    dsf_samples share, processor_share, bf16_share; /* percent of the limit */
-    double worst;                                   /* error in units of its allowance */
+    dsf_samples time, ref;         /* ns */
+    dsf_samples share, bf16_share; /* percent of the limit */
+    double worst;                  /* error in units of its allowance */
     dsf_finding finding;
 } job;
 
@@ -140,16 +140,14 @@ static dsf_status check(job *j)
     return DSF_OK;
 }
 
-/* ns of a call by the wall, and by processor time over the threads. */
-static dsf_status time_calls(job *j, int calls, dsf_rate *each)
+static dsf_status time_calls(job *j, int calls, double *each)
 {
-    int64_t t0 = dsf_clock_ns(), p0 = dsf_processor_ns();
+    int64_t t0 = dsf_clock_ns();
     for (int i = 0; i < calls; i++) {
         DSF_TRY(j->v->run(&j->launch, j->frame[j->next].args));
         j->next = (j->next + 1) % j->n_frames;
     }
-    each->wall = (double)(dsf_clock_ns() - t0) / calls;
-    each->processor = (double)(dsf_processor_ns() - p0) / calls / j->b->host.threads;
+    *each = (double)(dsf_clock_ns() - t0) / calls;
     return DSF_OK;
 }
 
@@ -157,16 +155,14 @@ static dsf_status time_calls(job *j, int calls, dsf_rate *each)
  */
 static dsf_status time_round(job *j, int round, int calls, double span)
 {
-    dsf_rate each = {0, 0}, limit = {0, 0};
-    if (round % 2) limit = dsf_limits_take(j->b, &j->limits, j->cost, span);
+    double each = 0, rate = 0;
+    if (round % 2) rate = dsf_limits_take(j->b, &j->limits, j->cost, span);
     DSF_TRY(time_calls(j, calls, &each));
-    if (!(round % 2)) limit = dsf_limits_take(j->b, &j->limits, j->cost, span);
+    if (!(round % 2)) rate = dsf_limits_take(j->b, &j->limits, j->cost, span);
     double bf16 = j->limits.bf16.v[j->limits.bf16.n - 1];
-    dsf_samples_add(&j->time, each.wall);
-    dsf_samples_add(&j->processor, each.processor);
-    dsf_samples_add(&j->share, 100 / (limit.wall * each.wall));
-    dsf_samples_add(&j->processor_share, 100 / (limit.processor * each.processor));
-    if (bf16 > 0) dsf_samples_add(&j->bf16_share, 100 * j->cost.flops / (each.wall * 1e-9) / bf16);
+    dsf_samples_add(&j->time, each);
+    dsf_samples_add(&j->share, 100 / (rate * each));
+    if (bf16 > 0) dsf_samples_add(&j->bf16_share, 100 * j->cost.flops / (each * 1e-9) / bf16);
     if (round >= REF_ROUNDS) return DSF_OK;
     int64_t t0 = dsf_clock_ns();
     DSF_TRY(j->op->variant[0].run(&j->ref_launch, j->sample.args));
@@ -176,15 +172,15 @@ static dsf_status time_round(job *j, int round, int calls, double span)
 
 static dsf_status time_all(job *j)
 {
-    dsf_rate each = {0, 0};
+    double each = 0;
     DSF_TRY(open_launch(j, j->v, j->frame[0].args, &j->launch));
     DSF_TRY(open_launch(j, &j->op->variant[0], j->sample.args, &j->ref_launch));
     DSF_TRY(time_calls(j, j->n_frames, &each)); /* warm-up, and outputs everywhere */
-    double calls = fmin(fmax(GROUP_NS / each.processor, 1), MOST_CALLS);
+    double calls = fmin(fmax(GROUP_NS / each, 1), MOST_CALLS);
     int64_t t0 = dsf_clock_ns();
     for (int r = 0; r < j->b->repeat; r++) {
         if (r >= LEAST_ROUNDS && dsf_clock_ns() - t0 > case_ns) break;
-        DSF_TRY(time_round(j, r, (int)calls, calls * each.processor));
+        DSF_TRY(time_round(j, r, (int)calls, calls * each));
     }
     return DSF_OK;
 }
@@ -224,13 +220,12 @@ static double percent_at_best(const job *j)
 static void print_row(job *j, double ref_whole, dsf_buf *text)
 {
     double t = dsf_samples_median(&j->time);
-    dsf_buf_fmt(
-        text,
-        "%-12s %-22s %4lld %10.1f us %5.1f%% %7.2f %8.1f %6.1f%% %6.1f%% %6.1f%% %6.1f%% %7.1f",
-        j->op->name, j->shape.use, (long long)j->shape.sizes.v[0], t * 1e-3,
-        100 * dsf_samples_spread(&j->time), j->cost.bytes / t, j->cost.flops / t,
-        dsf_samples_median(&j->share), dsf_samples_median(&j->processor_share), percent_at_best(j),
-        dsf_samples_median(&j->bf16_share), ref_whole / t);
+    dsf_buf_fmt(text,
+                "%-12s %-22s %4lld %10.1f us %5.1f%% %7.2f %8.1f %6.1f%% %6.1f%% %6.1f%% %7.1f",
+                j->op->name, j->shape.use, (long long)j->shape.sizes.v[0], t * 1e-3,
+                100 * dsf_samples_spread(&j->time), j->cost.bytes / t, j->cost.flops / t,
+                dsf_samples_median(&j->share), percent_at_best(j),
+                dsf_samples_median(&j->bf16_share), ref_whole / t);
 }
 
 static dsf_status report(job *j)
@@ -259,11 +254,9 @@ static dsf_status report(job *j)
     dsf_json_add_num(&json, "median_ns", dsf_samples_median(&j->time));
     dsf_json_add_num(&json, "spread", dsf_samples_spread(&j->time));
     dsf_json_add_int(&json, "rounds", j->time.n);
-    dsf_json_add_num(&json, "processor_ns", dsf_samples_median(&j->processor));
     dsf_limits_json(&json, &j->limits);
     dsf_json_add_cstr(&json, "limit", bound);
     dsf_bench_sample(&json, "percent", &j->share, 1);
-    dsf_bench_sample(&json, "percent_by_processor_time", &j->processor_share, 1);
     dsf_json_add_num(&json, "best_ns", dsf_samples_at(&j->time, 0.1));
     dsf_json_add_num(&json, "percent_at_best", percent_at_best(j));
     dsf_bench_sample(&json, "percent_of_bf16", &j->bf16_share, 1);
@@ -342,7 +335,7 @@ dsf_status dsf_bench_op(dsf_bench *b, const dsf_bench_op_options *o)
 {
     dsf_bench_heading(
         b,
-        "operation    use                    rows        median spread    GB/s GFLOP/s  limit cpu-lim    best    "
+        "operation    use                    rows        median spread    GB/s GFLOP/s  limit    best    "
         "bf16  vs ref");
     if (o->shape) return measure_given(b, o);
     int done = 0;

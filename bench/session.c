@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "bench.h"
 
 /* The value after "key : " of the first such line of a file under /proc; false when there is none.
@@ -135,18 +136,19 @@ static double rate_of(dsf_cost cost, double read, double bf16, double f32)
     return seconds > 0 ? 1e-9 / seconds : 0;
 }
 
-dsf_rate dsf_limits_take(dsf_bench *b, dsf_limits *l, dsf_cost cost, double span_ns)
+double dsf_limits_take(dsf_bench *b, dsf_limits *l, dsf_cost cost, double span_ns)
 {
     int slices = (int)fmin(fmax(span_ns / SLICE_NS, 1), MOST_SLICES);
-    dsf_rate read = dsf_ceiling_read(&b->ceiling, (size_t)slices * READ_SLICE);
-    dsf_rate bf16 = dsf_ceiling_bf16(&b->ceiling, slices);
-    dsf_rate f32 = dsf_ceiling_f32(&b->ceiling, slices);
-    dsf_samples_add(&l->read, read.wall);
-    dsf_samples_add(&l->bf16, bf16.wall);
-    dsf_samples_add(&l->f32, f32.wall);
-    if (read.processor > 0) dsf_samples_add(&l->share, fmin(100, 100 * read.wall / read.processor));
-    return (dsf_rate){rate_of(cost, read.wall, bf16.wall, f32.wall),
-                      rate_of(cost, read.processor, bf16.processor, f32.processor)};
+    int64_t t0 = dsf_clock_ns(), p0 = dsf_processor_ns();
+    double read = dsf_ceiling_read(&b->ceiling, (size_t)slices * READ_SLICE);
+    double bf16 = dsf_ceiling_bf16(&b->ceiling, slices);
+    double f32 = dsf_ceiling_f32(&b->ceiling, slices);
+    l->wall_ns += (double)(dsf_clock_ns() - t0) * b->host.threads;
+    l->processor_ns += (double)(dsf_processor_ns() - p0);
+    dsf_samples_add(&l->read, read);
+    dsf_samples_add(&l->bf16, bf16);
+    dsf_samples_add(&l->f32, f32);
+    return rate_of(cost, read, bf16, f32);
 }
 
 void dsf_limits_json(dsf_buf *json, const dsf_limits *l)
@@ -156,10 +158,19 @@ void dsf_limits_json(dsf_buf *json, const dsf_limits *l)
     dsf_bench_sample(json, "bf16_gflop_s", &l->bf16, 1e-9);
     dsf_bench_sample(json, "f32_gflop_s", &l->f32, 1e-9);
     dsf_json_end(json, '}');
-    dsf_bench_sample(json, "processor_share_percent", &l->share, 1);
+    dsf_json_add_num(json, "processor_share_percent", dsf_limits_share(l));
 }
 
-void dsf_limits_reset(dsf_limits *l) { l->read.n = l->bf16.n = l->f32.n = l->share.n = 0; }
+void dsf_limits_reset(dsf_limits *l)
+{
+    l->read.n = l->bf16.n = l->f32.n = 0;
+    l->wall_ns = l->processor_ns = 0;
+}
+
+double dsf_limits_share(const dsf_limits *l)
+{
+    return l->wall_ns > 0 ? fmin(100, 100 * l->processor_ns / l->wall_ns) : 0;
+}
 
 dsf_status dsf_bench_ceiling(dsf_bench *b)
 {
@@ -181,7 +192,7 @@ dsf_status dsf_bench_ceiling(dsf_bench *b)
         dsf_buf_fmt(&text, "%-16s %12.2f %6.1f%% %s\n", row[i].name,
                     dsf_samples_median(row[i].s) * 1e-9, 100 * dsf_samples_spread(row[i].s),
                     row[i].unit);
-    dsf_buf_fmt(&text, "%.0f%% of the processors' time was ours", dsf_samples_median(&l.share));
+    dsf_buf_fmt(&text, "%.0f%% of the processors' time was ours", dsf_limits_share(&l));
     dsf_bench_begin(b, &json, "ceiling");
     dsf_json_add_int(&json, "buffer_bytes", (int64_t)b->ceiling.bytes);
     dsf_json_add_int(&json, "last_cache_bytes", b->host.last_cache);
