@@ -51,7 +51,7 @@ static dsf_status parse_size(const char *text, int64_t *out)
 
 static dsf_status fill_filter(const options *o, dsf_dump_filter *f)
 {
-    int64_t a, b;
+    int64_t a = 0, b = 0;
     f->glob = o->taps.item;
     f->n_globs = o->taps.n;
     if (o->layers) {

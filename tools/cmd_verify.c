@@ -16,7 +16,8 @@ typedef struct {
 static int list_suites(void)
 {
 #define X(name, built, question)                                                                   \
-    (void)printf("%-10s %s%s\n", #name, built ? "" : "(not a suite in this version) ", question);
+    (void)printf("%-10s %s%s\n", #name, (built) ? "" : "(not a suite in this version) ",           \
+                 (question));
     DSF_SUITE_MAP(X)
 #undef X
     return DSF_EXIT_GOOD;

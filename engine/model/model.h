@@ -60,15 +60,15 @@ int dsf_build_input_rows(const dsf_build *b, int layer);
 int64_t dsf_build_entries(const dsf_build *b, int layer);
 /* attn.c (5): u on the layer's input rows -> y on its query rows. */
 dsf_val dsf_build_attention(dsf_build *b, int layer, dsf_val u);
-/* indexer.c (6): sets b->topk and b->pool. u, r (q latent) on query rows. */
+/* indexer.c (6): sets b->topk and b->pool. u, rq (q latent as Q8) on query rows. */
 void dsf_build_index_keys(dsf_build *b, int layer, dsf_val latent);
-void dsf_build_indexer(dsf_build *b, int layer, dsf_val u, dsf_val r);
+void dsf_build_indexer(dsf_build *b, int layer, dsf_val u, dsf_val rq);
 /* moe.c (7) */
 dsf_val dsf_build_moe(dsf_build *b, int layer, dsf_val u);
 /* engram.c (8): the stream after the gated write. */
 dsf_val dsf_build_engram(dsf_build *b, int layer, dsf_val x);
 /* layer.c (4): one layer over (stream, premix). */
-void dsf_build_layer(dsf_build *b, int layer, dsf_val *x, dsf_val *premix);
+void dsf_build_layer(dsf_build *b, int layer, dsf_val *stream, dsf_val *premix);
 /* draft.c (10.2) */
 void dsf_build_context(dsf_build *b);
 

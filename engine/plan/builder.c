@@ -155,6 +155,19 @@ dsf_val dsf_plan_given_value(dsf_plan *p, dsf_tap tap, dsf_dtype t, int rank, co
     return index_of(p, v);
 }
 
+/* What dimension i of an operand must be: its letter's size, which the first use decides. */
+static int64_t wanted(char c, int i, const dsf_value *v, int64_t *size)
+{
+    if (isdigit((unsigned char)c)) return c - '0';
+    if (isupper((unsigned char)c)) {
+        int64_t full = size[tolower((unsigned char)c) - 'a'];
+        return full < 0 ? v->dim[i] : (full + 31) / 32;
+    }
+    bool row = i == 0 && v->rows != DSF_ROWS_NONE; /* capacities of two row sets may differ */
+    if (size[c - 'a'] < 0 || row) size[c - 'a'] = v->dim[i];
+    return size[c - 'a'];
+}
+
 /* Every letter of the contract's shapes must mean one size throughout the step. */
 static dsf_status bind_letters(const dsf_op *op, const dsf_operand *o, const dsf_value *v,
                                int64_t *size)
@@ -164,23 +177,11 @@ static dsf_status bind_letters(const dsf_op *op, const dsf_operand *o, const dsf
                         op->name, o->name, v->name, dsf_dtype_name(v->dtype), v->rank,
                         dsf_dtype_name(o->dtype), o->dims);
     for (int i = 0; i < v->rank; i++) {
-        char c = o->dims[i];
-        int64_t want;
-        if (isdigit((unsigned char)c)) {
-            want = c - '0';
-        } else if (isupper((unsigned char)c)) {
-            int64_t full = size[tolower((unsigned char)c) - 'a'];
-            want = full < 0 ? v->dim[i] : (full + 31) / 32;
-        } else {
-            int64_t *s = &size[c - 'a'];
-            bool row =
-                i == 0 && v->rows != DSF_ROWS_NONE; /* capacities of two row sets may differ */
-            if (*s < 0 || row) *s = v->dim[i];
-            want = *s;
-        }
+        int64_t want = wanted(o->dims[i], i, v, size);
         if (v->dim[i] != want)
             return DSF_FAIL(DSF_EINVAL, "%s.%s: value %s has %lld in dimension %c, %lld expected",
-                            op->name, o->name, v->name, (long long)v->dim[i], c, (long long)want);
+                            op->name, o->name, v->name, (long long)v->dim[i], o->dims[i],
+                            (long long)want);
     }
     return DSF_OK;
 }

@@ -215,7 +215,7 @@ static dsf_status best_token(const run *w, int32_t *id)
 
 static dsf_status draft(run *w)
 {
-    int32_t anchor, ids[64];
+    int32_t anchor = 0, ids[64];
     float confidence[64];
     int n;
     if (!w->d->draft || !w->engine->draft_plan || w->engine->load.config.dspark_block_size > 64)
@@ -228,7 +228,7 @@ static dsf_status decode(run *w)
 {
     dsf_dump_logits_oneshot(w->dump, false);
     for (int64_t i = 0; i < w->d->decode && !stopped(w); i++) {
-        int32_t id;
+        int32_t id = 0;
         DSF_TRY(best_token(w, &id));
         DSF_TRY(dsf_dump_add_tokens(w->dump, &id, 1));
         DSF_TRY(dsf_session_feed(w->session, &id, 1));

@@ -207,12 +207,13 @@ static dsf_status compare_replay(dsf_check_result *c, dsf_dump_file *golden, dsf
     const dsf_joined j = {.a = &a, .b = &b, .pair = pair, .n = n, .width = a.width};
     dsf_diff_logits l;
     dsf_logits_compare(&j, row, &l);
+    int64_t near = l.ties + l.warned;
     c->compared = l.rows * a.width;
     c->verdict = l.rows > 0 && l.kl_mean <= 2e-2 && l.wrong == 0 ? DSF_PASS : DSF_FAILED;
     (void)snprintf(
         c->words, sizeof c->words,
         "decoder replay: %lld rows against ced/logits, mean KL %.2e (limit 2e-2), best token equal %.4f, near ties %lld",
-        (long long)l.rows, l.kl_mean, l.top1, (long long)(l.ties + l.warned));
+        (long long)l.rows, l.kl_mean, l.top1, (long long)near);
 out:
     dsf_mem_free(row);
     dsf_mem_free(pair);

@@ -33,7 +33,7 @@ dsf_status dsf_suite_contract(const dsf_verify_options *o, const char *model, ds
     dsf_check_result *c = dsf_results_add(r, "contract", "contract");
     if (!c) return r->status;
     int64_t t0 = dsf_clock_ns();
-    dsf_config config;
+    dsf_config config = {.vocab_size = 0};
     dsf_ckpt *k = NULL;
     dsf_contract t = {.expected = 0};
     dsf_status st = load_config(&config, model);
@@ -120,7 +120,7 @@ dsf_status dsf_suite_tokenizer(const dsf_verify_options *o, const char *model, d
     dsf_check_result *c = dsf_results_add(r, "tokenizer", "tokenizer");
     if (!c) return r->status;
     int64_t t0 = dsf_clock_ns();
-    dsf_config config;
+    dsf_config config = {.vocab_size = 0};
     dsf_bpe *b = NULL;
     dsf_status st = load_config(&config, model);
     if (st == DSF_OK) st = dsf_bpe_open(&b, model);
@@ -136,7 +136,7 @@ dsf_status dsf_suite_states(const dsf_verify_options *o, const char *model, dsf_
     dsf_check_result *c = dsf_results_add(r, "states", "states");
     if (!c) return r->status;
     int64_t t0 = dsf_clock_ns();
-    dsf_config config;
+    dsf_config config = {.vocab_size = 0};
     dsf_states_report s;
     dsf_status st = load_config(&config, model);
     /* Lengths around every limit of a small window; of a large one, its edge. */
@@ -221,7 +221,7 @@ dsf_status dsf_suite_memory(const dsf_verify_options *o, const char *model, dsf_
     int64_t t0 = dsf_clock_ns(), seen = 0;
     uint64_t plain = 0, tapped = 0;
     float *a = NULL, *b = NULL;
-    dsf_config config;
+    dsf_config config = {.vocab_size = 0};
     const dsf_tap_sink sink = {.on_value = see, .ud = &seen};
     dsf_status st = load_config(&config, model);
     if (st == DSF_OK) st = dsf_mem_new(&a, (size_t)config.vocab_size, sizeof *a);

@@ -260,8 +260,8 @@ static void put_release(const model *m)
         dsf_buf_fmt(&header, "\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld", n.name,
                     dsf_safetensors_dtype(n.dtype), (long long)n.dim[0]);
         if (n.rank > 1) dsf_buf_fmt(&header, ",%lld", (long long)n.dim[1]);
-        dsf_buf_fmt(&header, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
-                    (long long)(at + n.bytes));
+        long long end = at + n.bytes;
+        dsf_buf_fmt(&header, "],\"data_offsets\":[%lld,%lld]}", (long long)at, end);
         dsf_buf_fmt(&index, "%s\"%s\":\"%d.safetensors\"", before == -2 ? "" : ",", n.name, shard);
         at += n.bytes;
         before = n.layer;

@@ -7,7 +7,7 @@
 #include "ops/cache.h"
 #include "ops/engram.h"
 
-static const int64_t FAR = ((int64_t)1 << 32) + 4096;
+static const int64_t far_row = ((int64_t)1 << 32) + 4096;
 
 static uint8_t *reserve(int64_t bytes)
 {
@@ -20,7 +20,7 @@ static uint8_t *reserve(int64_t bytes)
 Test(offsets, engram_table)
 {
     enum { D = 64 };
-    const int64_t last = FAR / D, rows = last + 1;
+    const int64_t last = far_row / D, rows = last + 1;
     uint8_t *table = reserve(rows * D), *scale = reserve(rows * D / 32);
     uint16_t out[2 * D];
     int64_t row[2] = {last, last % (((int64_t)1 << 32) / D)}; /* equal modulo 2^32 bytes */
@@ -44,7 +44,7 @@ Test(offsets, engram_table)
 Test(offsets, cache)
 {
     enum { D = 64, RECORD = D + D / 32 };
-    const int64_t slots = 3, c = FAR / RECORD / 2 + 1; /* slot 2 begins beyond 2^32 */
+    const int64_t slots = 3, c = far_row / RECORD / 2 + 1; /* slot 2 begins beyond 2^32 */
     uint8_t *cache = reserve(slots * c * RECORD), x[RECORD];
     int32_t slot = 2, index = 7, end = 8;
     memset(x, 0x5A, sizeof x);
@@ -64,7 +64,7 @@ Test(offsets, cache)
 Test(offsets, attention)
 {
     enum { D = 64, RECORD = D / 2 + D / 16 };
-    const int64_t entries = FAR / RECORD / 2 + 1;
+    const int64_t entries = far_row / RECORD / 2 + 1;
     uint8_t *main = reserve(3 * entries * RECORD), near[D + D / 32] = {0};
     int32_t topk = 5, zero = 0, pos = 100, slot = 2;
     uint16_t q[D] = {0}, out[D] = {0};
