@@ -138,8 +138,8 @@ Test(states, a_cone_prompt_given_up_half_way_recomputes)
             for (int64_t i = 0; i < steps; i++) GOOD(dsf_engine_step(e, &s, 1, NULL));
             cr_assert_eq(dsf_session_position(s), 5 * steps);
             GOOD(dsf_session_rewind(s, 5 * steps - less));
-            (void)snprintf(what, sizeof what, "60 fed, %lld computed, %lld less",
-                           (long long)(5 * steps), (long long)less);
+            (void)snprintf(what, sizeof what, "60 fed, %lld computed, %lld less", 5LL * steps,
+                           (long long)less);
             goes_on(s, 5 * steps + 9, what);
             dsf_session_close(s);
             dsf_engine_close(e);
