@@ -158,9 +158,9 @@ dsf_val dsf_plan_given_value(dsf_plan *p, dsf_tap tap, dsf_dtype t, int rank, co
 /* What dimension i of an operand must be: its letter's size, which the first use decides. */
 static int64_t wanted(char c, int i, const dsf_value *v, int64_t *size)
 {
-    if (isdigit((unsigned char)c)) return c - '0';
-    if (isupper((unsigned char)c)) {
-        int64_t full = size[tolower((unsigned char)c) - 'a'];
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'Z') {
+        int64_t full = size[c - 'A'];
         return full < 0 ? v->dim[i] : (full + 31) / 32;
     }
     bool row = i == 0 && v->rows != DSF_ROWS_NONE; /* capacities of two row sets may differ */
