@@ -36,17 +36,6 @@ static void show_progress(void *ud, const char *name, int64_t done, int64_t tota
     dsf_progress(name, done, total);
 }
 
-static dsf_status write_lines(const char *path, const dsf_buf *b)
-{
-    dsf_file_out f;
-    DSF_TRY(dsf_buf_status(b));
-    DSF_TRY(dsf_file_create(&f, path));
-    dsf_status st = dsf_file_write(&f, b->data, b->len);
-    if (st == DSF_OK) st = dsf_file_finish(&f);
-    dsf_file_abandon(&f);
-    return st;
-}
-
 static dsf_status open_baseline(const char *path, dsf_baseline **out)
 {
     dsf_file f;
@@ -121,7 +110,7 @@ static dsf_status run(options *o, dsf_bench *b)
     /* The memory of the process is what `memory` measures: no buffer beside it. */
     DSF_TRY(dsf_bench_open(b, (int)o->in.threads, memory ? 0 : (size_t)2 << 30));
     DSF_TRY(measure(b, o));
-    return o->json_out ? write_lines(o->json_out, &o->lines) : DSF_OK;
+    return o->json_out ? dsf_inputs_write(o->json_out, &o->lines) : DSF_OK;
 }
 
 int dsf_cmd_bench(int argc, char **argv)

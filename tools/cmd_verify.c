@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "inputs.h"
 #include "verify/suite/suite.h"
 
@@ -21,17 +20,6 @@ static int list_suites(void)
     DSF_SUITE_MAP(X)
 #undef X
     return DSF_EXIT_GOOD;
-}
-
-static dsf_status write_file(const char *path, const dsf_buf *b)
-{
-    dsf_file_out f;
-    DSF_TRY(dsf_buf_status(b));
-    DSF_TRY(dsf_file_create(&f, path));
-    dsf_status st = dsf_file_write(&f, b->data, b->len);
-    if (st == DSF_OK) st = dsf_file_finish(&f);
-    dsf_file_abandon(&f);
-    return st;
 }
 
 static void print_text(const dsf_results *r, bool quiet, dsf_buf *b)
@@ -54,8 +42,8 @@ static dsf_status output(const options *o, const dsf_results *r)
     dsf_results_json(r, &o->v, &json);
     dsf_results_junit(r, &xml);
     dsf_status st = DSF_OK;
-    if (o->json_out) st = write_file(o->json_out, &json);
-    if (st == DSF_OK && o->junit) st = write_file(o->junit, &xml);
+    if (o->json_out) st = dsf_inputs_write(o->json_out, &json);
+    if (st == DSF_OK && o->junit) st = dsf_inputs_write(o->junit, &xml);
     if (st == DSF_OK) st = dsf_inputs_print(o->json ? &json : &text);
     dsf_buf_free(&text);
     dsf_buf_free(&json);

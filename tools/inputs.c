@@ -183,3 +183,14 @@ dsf_status dsf_inputs_options(const input_options *in, const char *default_prefi
     o->variants = in->variants;
     return dsf_inputs_backend(in->backend, &o->variants, &name);
 }
+
+dsf_status dsf_inputs_write(const char *path, const dsf_buf *b)
+{
+    dsf_file_out f;
+    DSF_TRY(dsf_buf_status(b));
+    DSF_TRY(dsf_file_create(&f, path));
+    dsf_status st = dsf_file_write(&f, b->data, b->len);
+    if (st == DSF_OK) st = dsf_file_finish(&f);
+    dsf_file_abandon(&f);
+    return st;
+}

@@ -47,6 +47,8 @@ DSF_MUST dsf_status dsf_inputs_options(const input_options *in, const char *defa
                                        dsf_options *o, const char **accept);
 /* Reads a whole file, or standard input for "-", into b. */
 DSF_MUST dsf_status dsf_inputs_read(const char *path, dsf_buf *b);
+/* Writes b as a whole file: it appears when it is complete. */
+DSF_MUST dsf_status dsf_inputs_write(const char *path, const dsf_buf *b);
 /* Parses a list of decimal ids. */
 DSF_MUST dsf_status dsf_inputs_parse_ids(const char *name, const char *text, size_t n,
                                          dsf_ids *ids);
