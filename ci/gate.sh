@@ -16,9 +16,14 @@ gate() {
     flock "$results" cat "$log.line" | tee -a "$results"
 }
 
-# total FILE…: the last line of a run; fails when a gate did.
+# total FILE…: what the failed gates said, then the last line of a run; fails when a gate did.
 total() {
-    local failed
+    local failed name
+    for name in $(cat "$@" | sed -n 's/^FAILED \([^ ]*\) .*/\1/p'); do
+        echo "---- $name: lines that tell of a failure, then the end of its log"
+        grep -nE '\[FAIL\]|^(FAIL|FAILED|not ok|error:) |ERROR: |runtime error|TIMEOUT| failed' "$out/logs/$name.log" | tail -12 || true
+        tail -12 "$out/logs/$name.log" | cut -c1-300
+    done
     failed=$(cat "$@" | grep -c '^FAILED ' || true)
     echo "$(cat "$@" | grep -c '^ok ' || true) passed, $failed failed, $(cat "$@" | grep -c '^skip ' || true) skipped"
     [ "$failed" = 0 ]
