@@ -26,7 +26,10 @@ uint64_t dsf_read_avx512(const uint8_t *p, size_t n)
             }
         }
     UNROLL for (int i = 1; i < STREAMS; i++) sum[0] = _mm512_add_epi64(sum[0], sum[i]);
-    return (uint64_t)_mm512_reduce_add_epi64(sum[0]);
+    uint64_t lane[8], total = 0; /* the compiler's reduction adds signed, which may overflow */
+    _mm512_storeu_si512(lane, sum[0]);
+    for (int i = 0; i < 8; i++) total += lane[i];
+    return total;
 }
 
 /* 24 chains hide the latency of either instruction on two ports. The empty asm keeps the compiler

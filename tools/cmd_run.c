@@ -88,6 +88,10 @@ static dsf_status generate(const options *o, generation *g)
     g->decode_ns = dsf_clock_ns() - t0;
     if (o->json) return DSF_OK;
     (void)printf("\n");
+    double seconds = (double)g->decode_ns * 1e-9;
+    if (!o->quiet)
+        (void)fprintf(stderr, "dsf: %zu tokens in %.2f s (%.1f/s), finish: %s\n", g->out.n, seconds,
+                      (double)g->out.n / seconds, g->finish);
     return dsf_inputs_flush();
 }
 

@@ -13,7 +13,7 @@ ROWS = []
 
 
 def row(name, command, code, *words, make=None, after=None, needs=None, **how):
-    """how: stdin, stdout, limit (bytes a file may have), signal (after so many seconds of work)."""
+    """how: stdin, stdout, limit (bytes a file may have), signal (once it works: see started), ready (the stream that tells it)."""
     ROWS.append((name, make, command.split(" "), code, words, after, needs, how))
 
 
@@ -385,6 +385,6 @@ def is_whole(d):
 LONG = "dump {mini} --ids-file {d}/ids -o {d}/out.h5 --decode 100000 --ctx 110000 --taps layers/0?/out,logits"
 row("killed between two flushes of a dump", LONG, -9, make=put("ids", b"5 6 7 8 9"), signal=9, after=is_partial)
 row("Ctrl-C while dumping", LONG, 0, "tokens", make=put("ids", b"5 6 7 8 9"), signal=2, after=is_whole)
-row("Ctrl-C while generating", "run {mini} --ids 1,2,3 -n 400000 --json --ignore-eos", 0, '"finish": "interrupted"|"finish":"interrupted"', signal=2)
+row("Ctrl-C while generating", "run {mini} --ids 1,2,3 -n 400000 --ignore-eos", 0, "interrupted", signal=2, ready="stdout")
 row("Ctrl-C while prefilling", "run {mini} --ids-file {d}/ids -n 1 --chunk 64 --prefill exact", 3, "stopped during prefill",
-    make=put("ids", b"5 " * 200000), signal=2)
+    make=put("ids", b"5 " * 200000), signal=2, ready="stderr")

@@ -83,15 +83,16 @@ def limits(size):
     return apply
 
 
-def started(folder, process):
-    """Waits until the process works: a first flush of its dump is over, or a little time has passed."""
+def started(folder, process, ready):
+    """Waits until the process works: a first flush of its dump is over; with `ready` (stdout or stderr), until
+    it said something there. Sanitizers and a busy machine make the way there long, so no time is assumed."""
+    if ready:
+        os.read(getattr(process, ready).fileno(), 1)
+        return
     part, begin, size, since = folder.path("out.h5.part"), time.time(), 0, time.time()
-    while time.time() < begin + 30 and process.poll() is None:
+    while time.time() < begin + HANG and process.poll() is None:
         time.sleep(0.05)
-        if not os.path.exists(part):
-            if time.time() > begin + 0.7:
-                return
-        elif os.path.getsize(part) != size:
+        if os.path.exists(part) and os.path.getsize(part) != size:
             size, since = os.path.getsize(part), time.time()
         elif size > 700000 and time.time() > since + 0.3:
             return
@@ -104,7 +105,7 @@ def call(folder, command, how):
     process = subprocess.Popen([folder.command, *args], stdin=subprocess.PIPE, stdout=stdout, stderr=subprocess.PIPE,
                                preexec_fn=limits(size) if size else None, restore_signals=not size)
     if "signal" in how:
-        started(folder, process)
+        started(folder, process, how.get("ready"))
         process.send_signal(how["signal"])
     try:
         out, err = process.communicate(how.get("stdin", b""), timeout=HANG)

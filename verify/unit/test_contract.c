@@ -287,7 +287,7 @@ Test(contract, the_released_size_opens_in_seconds)
     double seconds = (double)(dsf_clock_ns() - start) / 1e9;
     cr_expect_eq(dsf_ckpt_count(k), 96085);
     cr_expect_eq(dsf_ckpt_bytes(k), 510286023000);
-    cr_expect_lt(seconds, 10, "%.2f s",
+    cr_expect_lt(seconds, 60, "%.2f s",
                  seconds); /* under one here; a quadratic table takes minutes */
     cr_assert_eq(dsf_contract_check(&m.config, k, DSF_SCAN_NONE, &r), DSF_OK);
     cr_expect_eq(r.faults.n, 0, "%s", r.faults.text.data);

@@ -165,7 +165,7 @@ static dsf_status try_dump(void *arg)
     return st;
 }
 
-Test(fault, a_dump_survives_every_failing_allocation, .timeout = 280)
+Test(fault, a_dump_survives_every_failing_allocation, .timeout = 900)
 {
     set_paths();
     cr_expect_gt(fail_each_allocation(try_dump, NULL, 5), 50);
@@ -278,7 +278,7 @@ Test(fault, hostile_ids_in_a_golden_file_are_refused)
     }
 }
 
-Test(fault, a_graft_survives_failing_allocations, .timeout = 280)
+Test(fault, a_graft_survives_failing_allocations, .timeout = 900)
 {
     set_paths();
     GOOD(make_dump(golden_path, 0));

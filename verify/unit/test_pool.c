@@ -84,7 +84,7 @@ static void wait_for_all(void *arg, int64_t item, int worker)
     }
 }
 
-Test(pool, workers_work_at_the_same_time, .timeout = 30)
+Test(pool, workers_work_at_the_same_time, .timeout = 120)
 {
     dsf_pool *p = NULL;
     atomic_int arrived = 0;

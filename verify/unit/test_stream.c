@@ -257,7 +257,7 @@ Test(stream, arguments_that_do_not_parse_are_kept_but_marked)
 }
 
 /* Hostile runs: newlines, beginnings of markers, quotes; byte by byte. */
-Test(stream, is_linear, .timeout = 20)
+Test(stream, is_linear, .timeout = 120)
 {
     static const char *const unit[] = {"\n", "</think", "<｜DSML", "\n<", "\""};
     for (size_t i = 0; i < sizeof unit / sizeof *unit; i++) {
