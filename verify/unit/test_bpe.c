@@ -163,7 +163,8 @@ Test(bpe, hostile_megabytes_take_linear_time, .timeout = 240)
         cr_assert_eq(encode(b, text.data, text.len, &ids), DSF_OK, "%s: %s", texts[i].name,
                      dsf_error_text());
         double s = (double)(dsf_clock_ns() - start) * 1e-9;
-        cr_expect_lt(s, 60.0, "%s: %.1f s", texts[i].name, s); /* 0.3 s; a quadratic one takes an hour */
+        cr_expect_lt(s, 60.0, "%s: %.1f s", texts[i].name,
+                     s); /* 0.3 s; a quadratic one takes an hour */
         dsf_ids_free(&ids);
         dsf_buf_free(&text);
     }
