@@ -24,10 +24,18 @@ typedef struct {
     do {                                                                                           \
         dsf_faults_add(&(p)->faults.list, "%s%s: " fmt, section_name[(field)->in], (field)->key,   \
                        __VA_ARGS__);                                                               \
-        dsf_config_mark(&(p)->faults, (const char *)&(p)->f + (field)->at);                        \
+        mark(p, field);                                                                            \
     } while (0)
 
 static void *place(parser *p, const dsf_config_field *f) { return (char *)&p->f + f->at; }
+
+/* Checks of this field's value are left out: it was told already. A field that keeps no value has
+ * no place, and would silence the checks of another. */
+static void mark(parser *p, const dsf_config_field *f)
+{
+    if (f->kind != FIELD_FIXED && f->kind != FIELD_ANY && f->kind != FIELD_HEAD)
+        dsf_config_mark(&p->faults, place(p, f));
+}
 
 /* What was found, as text for a message. */
 static const char *found(const dsf_json *v)
@@ -192,7 +200,7 @@ static dsf_status take_sections(parser *p, const dsf_json *root)
     for (int i = 0; i < dsf_config_n_fields; i++) {
         const dsf_config_field *f = &dsf_config_fields[i];
         if (!object[f->in]) { /* told once, for the section */
-            dsf_config_mark(&p->faults, place(p, f));
+            mark(p, f);
             continue;
         }
         const dsf_json *v = dsf_json_get(object[f->in], f->key);

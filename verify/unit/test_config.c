@@ -127,6 +127,7 @@ static const struct {
      "vision_config: hidden_size 66 is not a multiple of 4 x num_attention_heads 2"},
 };
 
+/* [B-10] [B-16] [B-39] [B-48] */
 Test(config, every_wrong_value_is_refused_with_its_words)
 {
     dsf_buf base = mini_text();
@@ -160,6 +161,29 @@ Test(config, the_edges_of_the_ranges_are_allowed)
         dsf_buf_free(&b);
     }
     dsf_buf_free(&base);
+}
+
+/* A section that is absent, or a wrong constant, must not silence the checks of other fields. */
+Test(config, faults_of_fields_without_a_value_hide_no_other)
+{
+    dsf_config c;
+    dsf_buf base = mini_text();
+    dsf_buf outside = edited(&base, "\"bos_token_id\": 0", "\"bos_token_id\": 512");
+    dsf_buf relu = edited(&outside, "\"hidden_act\": \"silu\"", "\"hidden_act\": \"relu\"");
+    dsf_buf text = {.max = 1 << 20};
+    size_t vision = (size_t)(strstr(outside.data, "\"vision_config\"") - outside.data);
+    size_t end = vision + strcspn(outside.data + vision, "}") + 1;
+    while (outside.data[vision] != ',') vision--; /* it is the last section */
+    dsf_buf_add(&text, outside.data, vision);
+    dsf_buf_str(&text, outside.data + end);
+    cr_expect_eq(parse(&relu, &c), DSF_ECORRUPT);
+    cr_expect_not_null(strstr(dsf_error_message(), "bos_token_id 512"), "%s", dsf_error_message());
+    cr_expect_eq(parse(&text, &c), DSF_ECORRUPT);
+    cr_expect_not_null(strstr(dsf_error_message(), "bos_token_id 512"), "%s", dsf_error_message());
+    dsf_buf_free(&base);
+    dsf_buf_free(&outside);
+    dsf_buf_free(&relu);
+    dsf_buf_free(&text);
 }
 
 Test(config, all_faults_are_told_at_once)
