@@ -125,10 +125,14 @@ typedef struct {
     const int64_t *context; /* decode: prompt lengths after which tokens are timed, ascending */
     int n_contexts;
     int64_t ref_tokens; /* tokens run through the reference, for the check and the ratio */
+    const char *file;   /* dump: where it is written; removed again */
 } dsf_bench_model_options;
 DSF_MUST dsf_status dsf_bench_decode(dsf_bench *b, const dsf_bench_model_options *o);
 DSF_MUST dsf_status dsf_bench_prefill(dsf_bench *b, const dsf_bench_model_options *o);
 /* Anonymous memory and arenas against the plan; b->missed counts what is over. */
 DSF_MUST dsf_status dsf_bench_memory(dsf_bench *b, const dsf_bench_model_options *o);
+/* Prefill without, with a full dump and with statistics; b->missed counts what costs too much. Only
+ * in builds with HDF5. */
+DSF_MUST dsf_status dsf_bench_dump(dsf_bench *b, const dsf_bench_model_options *o);
 
 #endif

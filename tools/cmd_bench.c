@@ -5,13 +5,14 @@
 
 #include "base/file.h"
 #include "bench/bench.h"
+#include "config.h"
 #include "inputs.h"
 
 enum { MOST_CONTEXTS = 32 };
 
 typedef struct {
     input_options in;
-    const char *what, *op, *shape, *json_out, *conditions, *baseline;
+    const char *what, *op, *shape, *json_out, *conditions, *baseline, *file;
     int64_t repeat, rows, tokens, ref_tokens;
     opt_list at;
     bool json;
@@ -58,17 +59,30 @@ static dsf_status parse_contexts(const opt_list *list, int64_t *at, int *n)
     return DSF_OK;
 }
 
+static dsf_status measure_dump(dsf_bench *b, dsf_bench_model_options *m)
+{
+    if (m->engine.chunk == 0) m->engine.chunk = 512;
+#if HAVE_HDF5
+    return dsf_bench_dump(b, m);
+#else
+    (void)b;
+    return DSF_FAIL(DSF_ENOTSUP, "bench dump: this build has no HDF5");
+#endif
+}
+
 static dsf_status measure_model(dsf_bench *b, options *o)
 {
     const char *accept[33];
     int64_t at[MOST_CONTEXTS];
-    dsf_bench_model_options m = {.context = at, .ref_tokens = o->ref_tokens};
+    dsf_bench_model_options m = {.context = at, .ref_tokens = o->ref_tokens, .file = o->file};
     if (!o->in.model) return DSF_FAIL(DSF_EINVAL, "%s needs a model folder", o->what);
-    DSF_TRY(dsf_inputs_options(&o->in, "cone", &m.engine, accept));
+    bool dump = strcmp(o->what, "dump") == 0;
+    DSF_TRY(dsf_inputs_options(&o->in, dump ? "exact" : "cone", &m.engine, accept));
     m.engine.threads = b->host.threads;
     DSF_TRY(parse_contexts(&o->at, at, &m.n_contexts));
     bool decode = strcmp(o->what, "decode") == 0;
-    m.tokens = o->tokens ? o->tokens : decode ? 32 : 512;
+    m.tokens = o->tokens ? o->tokens : decode ? 32 : dump ? 4096 : 512;
+    if (dump) return measure_dump(b, &m);
     if (decode) return dsf_bench_decode(b, &m);
     return strcmp(o->what, "prefill") == 0 ? dsf_bench_prefill(b, &m) : dsf_bench_memory(b, &m);
 }
@@ -85,16 +99,16 @@ static dsf_status measure(dsf_bench *b, options *o)
 
 static dsf_status run(options *o, dsf_bench *b)
 {
-    static const char *const kinds[] = {"ceiling", "op",    "decode", "prefill",
-                                        "memory",  "serve", "comm"};
-    enum { BUILT = 5, KINDS = 7 };
+    static const char *const kinds[] = {"ceiling", "op",   "decode", "prefill",
+                                        "memory",  "dump", "serve",  "comm"};
+    enum { BUILT = 6, KINDS = 8 };
     int k = 0;
     while (k < KINDS && strcmp(o->what, kinds[k]) != 0) k++;
     if (k == KINDS) {
         const char *near = dsf_cmd_nearest(o->what, kinds, BUILT);
         return DSF_FAIL(DSF_EINVAL,
                         "nothing to measure is called \"%s\"; meant %s? (ceiling, op, decode, "
-                        "prefill, memory)",
+                        "prefill, memory, dump)",
                         o->what, near ? near : "op");
     }
     if (k >= BUILT)
@@ -102,30 +116,33 @@ static dsf_status run(options *o, dsf_bench *b)
     if (o->repeat < 0 || o->repeat > DSF_BENCH_SAMPLES)
         return DSF_FAIL(DSF_EINVAL, "--repeat %lld: 1 to %d", (long long)o->repeat,
                         (int)DSF_BENCH_SAMPLES);
-    bool memory = strcmp(o->what, "memory") == 0, prompts = strcmp(o->what, "prefill") == 0;
+    bool memory = strcmp(o->what, "memory") == 0, dump = strcmp(o->what, "dump") == 0;
+    bool prompts = dump || strcmp(o->what, "prefill") == 0;
     b->out = (dsf_bench_out){take_line, show_progress, o};
     b->repeat = o->repeat ? (int)o->repeat : prompts ? 5 : 101;
     b->conditions = o->conditions;
     if (o->baseline) DSF_TRY(open_baseline(o->baseline, &b->baseline));
     /* The memory of the process is what `memory` measures: no buffer beside it. */
-    DSF_TRY(dsf_bench_open(b, (int)o->in.threads, memory ? 0 : (size_t)2 << 30));
+    DSF_TRY(dsf_bench_open(b, (int)o->in.threads, memory || dump ? 0 : (size_t)2 << 30));
     DSF_TRY(measure(b, o));
     return o->json_out ? dsf_inputs_write(o->json_out, &o->lines) : DSF_OK;
 }
 
 int dsf_cmd_bench(int argc, char **argv)
 {
-    options o = {.ref_tokens = 4};
+    options o = {.ref_tokens = 4, .file = "dsf-bench-dump.h5"};
     const opt opts[] = {
         {"--op", OPT_STRING, &o.op, "GLOB", "op: only operations of this name"},
         {"--shape", OPT_STRING, &o.shape, "SIZES", "op: sizes in the order of the op's letters"},
         {"--rows", OPT_INT, &o.rows, "N", "op: only cases of N rows"},
         {"--at", OPT_LIST, &o.at, "N,N", "decode: context lengths to measure at (default 128)"},
-        {"--tokens", OPT_INT, &o.tokens, "N", "decode: tokens at each (32); prefill: prompt (512)"},
+        {"--tokens", OPT_INT, &o.tokens, "N",
+         "decode: tokens at each (32); prompt of prefill (512), dump (4096)"},
+        {"--file", OPT_STRING, &o.file, "FILE", "dump: the file to write, and to remove again"},
         {"--ref-tokens", OPT_INT, &o.ref_tokens, "N",
          "tokens checked against the reference, whose time is the control (default 4)"},
         {"--repeat", OPT_INT, &o.repeat, "N",
-         "rounds of each measurement (default 101, prefill 5)"},
+         "rounds of each measurement (default 101; prefill, dump 5)"},
         {"--baseline", OPT_STRING, &o.baseline, "FILE",
          "earlier lines to compare with: faster, slower (exit 1) or no difference"},
         {"--conditions", OPT_STRING, &o.conditions, "TEXT", "words kept in every JSON line"},
@@ -136,10 +153,11 @@ int dsf_cmd_bench(int argc, char **argv)
     const char *positional[2] = {NULL, NULL};
     const opt_spec spec = {
         .command = "bench",
-        .synopsis = "ceiling | op | decode MODEL | prefill MODEL | memory MODEL",
+        .synopsis = "ceiling | op | decode MODEL | prefill MODEL | memory MODEL | dump MODEL",
         .about = "Measures speed beside this machine's own limits, measured between the runs.\n"
                  "Output is checked first: a wrong one is refused and not timed (exit 1).\n"
-                 "memory: resident bytes and arenas against the plan (exit 1 when over).",
+                 "memory: resident bytes and arenas against the plan (exit 1 when over).\n"
+                 "dump: time with a full dump and with statistics beside the run without.",
         .example = "dsf bench op --op 'linear_*' --rows 1 --json-out op.json",
         .opts = opts,
         .n_opts = sizeof opts / sizeof *opts,

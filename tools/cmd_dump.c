@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "inputs.h"
+#include "verify/dump/recover.h"
 #include "verify/dump/run.h"
 
 static volatile sig_atomic_t interrupted;
@@ -14,9 +15,9 @@ static bool stop_now(void) { return interrupted != 0; }
 typedef struct {
     input_options in;
     opt_list taps;
-    const char *out, *layers, *positions, *max_bytes, *from;
+    const char *out, *layers, *positions, *steps, *max_bytes, *from, *recover;
     int64_t decode;
-    bool stats, json, no_draft;
+    bool stats, json, no_draft, compress;
 } options;
 
 /* "3-5" or "3" to an inclusive range. */
@@ -77,6 +78,7 @@ static dsf_status run(options *o, dsf_dump_run_report *r)
                       .decode = o->decode,
                       .stats = o->stats,
                       .draft = !o->no_draft,
+                      .compress = o->compress,
                       .inputs_from = o->from,
                       .max_bytes = (int64_t)8 << 30,
                       .progress = dsf_progress,
@@ -85,6 +87,10 @@ static dsf_status run(options *o, dsf_dump_run_report *r)
     if (!o->out) DSF_TRY(DSF_FAIL(DSF_EINVAL, "-o OUT.h5 is missing"));
     DSF_TRY(dsf_inputs_options(&o->in, "exact", &d.engine, accept));
     DSF_TRY(fill_filter(o, &d.filter));
+    d.by_step = o->steps != NULL;
+    if (o->steps) DSF_TRY(parse_range("--steps", o->steps, &d.step_from, &d.step_to));
+    if (o->compress && o->stats)
+        DSF_TRY(DSF_FAIL(DSF_EINVAL, "--compress: statistics are small as they are"));
     if (o->max_bytes) DSF_TRY(parse_size(o->max_bytes, &d.max_bytes));
     d.backend = d.engine.variants && strcmp(d.engine.variants, "ref") == 0 ? "ref" : "cpu";
     if (!o->from) {
@@ -96,6 +102,38 @@ static dsf_status run(options *o, dsf_dump_run_report *r)
 out:
     dsf_ids_free(&ids);
     dsf_bpe_close(bpe);
+    return st;
+}
+
+/* What a killed run left becomes a file. */
+static dsf_status recover(options *o)
+{
+    dsf_dump_recovery r;
+    dsf_buf b = {.max = 0}, name = {.max = 4096};
+    size_t n = strlen(o->recover);
+    dsf_status st = DSF_OK;
+    if (!o->out && n > 5) {
+        dsf_buf_fmt(&name, "%.*s", (int)(n - 5), o->recover);
+        DSF_TRY_OUT(dsf_buf_status(&name));
+        o->out = name.data;
+    }
+    DSF_TRY_OUT(dsf_dump_recover(o->recover, o->out ? o->out : o->recover, &r));
+    if (o->json) {
+        dsf_json_begin(&b, NULL, '{');
+        dsf_json_add_cstr(&b, "file", o->out);
+        dsf_json_add_int(&b, "taps", r.taps);
+        dsf_json_add_int(&b, "rows", r.rows);
+        dsf_json_add_int(&b, "unfinished", r.short_taps);
+        dsf_json_end(&b, '}');
+        dsf_buf_char(&b, '\n');
+    } else {
+        dsf_buf_fmt(&b, "%s: %lld taps, %lld of them unfinished, %lld rows\n", o->out,
+                    (long long)r.taps, (long long)r.short_taps, (long long)r.rows);
+    }
+    DSF_TRY_OUT(dsf_inputs_print(&b));
+out:
+    dsf_buf_free(&b);
+    dsf_buf_free(&name);
     return st;
 }
 
@@ -129,19 +167,27 @@ int dsf_cmd_dump(int argc, char **argv)
         {"-o", OPT_STRING, &o.out, "OUT.h5", "the file to write"},
         {"--taps", OPT_LIST, &o.taps, "GLOB",
          "only these taps (\"attn/q\", \"layers/0?/out\"); repeatable"},
-        {"--layers", OPT_STRING, &o.layers, "A-B", "only these layers"},
-        {"--positions", OPT_STRING, &o.positions, "A-B", "only these positions"},
+        {"--layers", OPT_STRING, &o.layers, "A-B",
+         "of the layers only these (draft stages count on); embed, final, logits stay"},
+        {"--positions", OPT_STRING, &o.positions, "A-B", "only rows of these positions"},
+        {"--steps", OPT_STRING, &o.steps, "A-B",
+         "only rows of these steps: 0 is the prompt, 1 the first decoded token"},
         {"--decode", OPT_INT, &o.decode, "N", "then decode N tokens greedily, their rows too"},
         {"--stats", OPT_FLAG, &o.stats, NULL, "statistics of row blocks in place of values"},
+        {"--compress", OPT_FLAG, &o.compress, NULL,
+         "shuffle, gzip and checksums: smaller and slower"},
         {"--no-draft", OPT_FLAG, &o.no_draft, NULL, "no draft pass after the prompt"},
         {"--max-bytes", OPT_STRING, &o.max_bytes, "S", "refuse a larger dump (default 8G)"},
+        {"--recover", OPT_STRING, &o.recover, "OUT.h5.part",
+         "make a file of what a killed run left (no MODEL)"},
         {"--json", OPT_FLAG, &o.json, NULL, "the result as JSON"},
         INPUT_ENGINE_OPTS(o.in),
     };
     const char *positional[1] = {NULL};
     const opt_spec spec = {
         .command = "dump",
-        .synopsis = "MODEL (--ids 1,2,3 | --prompt S | ... | --inputs-from F.h5) -o OUT.h5",
+        .synopsis = "MODEL (--ids 1,2,3 | --prompt S | ... | --inputs-from F.h5) -o OUT.h5\n"
+                    "       dsf dump --recover OUT.h5.part [-o OUT.h5]",
         .about =
             "Runs the model and writes its tensors (dump-schema.md). The output bits of the run are\n"
             "those of a run without taps.",
@@ -150,13 +196,21 @@ int dsf_cmd_dump(int argc, char **argv)
         .n_opts = sizeof opts / sizeof *opts,
         .positional = positional,
         .n_positional = 1,
-        .n_required = 1};
+        .n_required = 0};
     int code = dsf_opt_parse(&spec, argc, argv);
     if (code >= 0) return code;
     o.in.model = positional[0];
-    (void)signal(SIGINT, on_interrupt);
     dsf_dump_run_report r = {.bytes = 0};
-    dsf_status st = run(&o, &r);
-    if (st == DSF_OK) st = report(&o, &r);
+    dsf_status st = DSF_OK;
+    if (o.recover) {
+        st = o.in.model ? DSF_FAIL(DSF_EINVAL, "--recover: no model (%s) is needed", o.in.model)
+                        : recover(&o);
+    } else if (!o.in.model) {
+        st = DSF_FAIL(DSF_EINVAL, "a MODEL folder is missing");
+    } else {
+        (void)signal(SIGINT, on_interrupt);
+        st = run(&o, &r);
+        if (st == DSF_OK) st = report(&o, &r);
+    }
     return st == DSF_OK ? DSF_EXIT_GOOD : dsf_cmd_fail("dump", st);
 }

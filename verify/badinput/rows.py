@@ -13,7 +13,8 @@ ROWS = []
 
 
 def row(name, command, code, *words, make=None, after=None, needs=None, **how):
-    """how: stdin, stdout, limit (bytes a file may have), signal (once it works: see started), ready (the stream that tells it)."""
+    """how: stdin, stdout, limit (bytes a file may have), signal (once it works: see started), ready (the stream that tells it),
+    kept (a half-written dump may stay: --recover makes a file of it)."""
     ROWS.append((name, make, command.split(" "), code, words, after, needs, how))
 
 
@@ -302,9 +303,10 @@ row("output not given", "dump {mini} --ids 1", 2, "-o")
 row("output folder absent", "dump {mini} --ids 1 -o {d}/none/out.h5", 3, "none/out.h5")
 row("output is a folder", "dump {mini} --ids 1 -o {d}", 3, "{d}")
 row("output unwritable", "dump {mini} --ids 1 -o /proc/out.h5", 3, "/proc/out.h5")
-row("disk full while dumping", "dump {mini} --ids 1,2,3,4,5,6 -o {d}/out.h5", 3, "out.h5", limit=200000)
-row("disk full at the end of a dump", "dump {mini} --ids 1,2,3 -o {d}/out.h5", 3, "out.h5", limit=900000)
-row("disk full while grafting", "graft {mini} {g} -o {d}/out.h5", 3, "out.h5", limit=200000)
+row("disk full while dumping", "dump {mini} --ids 1,2,3,4,5,6 -o {d}/out.h5", 3, "out.h5", limit=200000, kept=True)
+row("disk full at the end of a dump", "dump {mini} --ids 1,2,3 -o {d}/out.h5", 3, "--recover", limit=900000, kept=True,
+    after=lambda d: d.dsf("dump", "--recover", d.path("out.h5.part")))
+row("disk full while grafting", "graft {mini} {g} -o {d}/out.h5", 3, "out.h5", limit=200000, kept=True)
 row("disk full while making a model", "synth -o {d}/new", 3, "new", limit=100000)
 row("standard output full, run", "run {mini} --ids 1,2 -n 3 --quiet", 3, "standard output", stdout="/dev/full")
 row("standard output full, run as JSON", "run {mini} --ids 1,2 -n 3 --json", 3, "standard output", stdout="/dev/full")

@@ -89,11 +89,13 @@ def started(folder, process, ready):
     if ready:
         os.read(getattr(process, ready).fileno(), 1)
         return
-    part, begin, size, since = folder.path("out.h5.part"), time.time(), 0, time.time()
+    names = [folder.path("out.h5.part"), folder.path("out.h5.part.log")]
+    begin, size, since = time.time(), 0, time.time()
     while time.time() < begin + HANG and process.poll() is None:
         time.sleep(0.05)
-        if os.path.exists(part) and os.path.getsize(part) != size:
-            size, since = os.path.getsize(part), time.time()
+        now = sum(os.path.getsize(n) for n in names if os.path.exists(n))
+        if now != size:
+            size, since = now, time.time()
         elif size > 700000 and time.time() > since + 0.3:
             return
 
@@ -116,7 +118,7 @@ def call(folder, command, how):
 
 def leftovers(folder):
     """Half-written files."""
-    return [n for _, _, names in os.walk(folder.root) for n in names if n.endswith(".part")]
+    return [n for _, _, names in os.walk(folder.root) for n in names if n.endswith((".part", ".part.log"))]
 
 
 def fault_of(folder, row):
@@ -138,7 +140,7 @@ def fault_of(folder, row):
             return f'"{word}" is not in: {said}'
     if code > 1 and len(text) > 20000:
         return f"a message of {len(text)} bytes"
-    if code >= 0 and leftovers(folder):
+    if code >= 0 and "kept" not in how and leftovers(folder):
         return f"left behind: {leftovers(folder)}"
     if code not in (0, 1, -9) and os.path.isfile(folder.path("out.h5")) and "stdout" not in how:
         return "an output file in spite of the failure"

@@ -5,6 +5,7 @@
 
 #include <hdf5.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/status.h"
@@ -26,13 +27,17 @@ DSF_MUST dsf_status dsf_h5_get_int(hid_t at, const char *file, const char *name,
 
 /* A file being written. HDF5 1.10 crashes once a write has failed; this driver therefore never
  * fails: it keeps the first errno and drops what follows, and the writer looks at it after every
- * flush. */
+ * flush. H5Fflush commits: what was written so far survives the end of this process (pages.h). */
 typedef struct {
-    int error; /* errno of the first failed call, 0 */
-    hid_t driver;
+    int error;          /* errno of the first failed call, 0 */
+    int64_t sync_bytes; /* given: a checkpoint after so many; 0: 1 GiB */
 } dsf_h5_out;
 
-/* Creates `path` through the driver. `state` lives until the file is closed. */
+/* Creates `path` through the driver. `state` (error 0) lives until the file is closed. */
 DSF_MUST dsf_status dsf_h5_create(hid_t *out, const char *path, dsf_h5_out *state);
+/* Opens what a killed run left at `path`, to go on writing. */
+DSF_MUST dsf_status dsf_h5_resume(hid_t *out, const char *path, dsf_h5_out *state);
+/* Makes a list open files through the driver; state NULL: errors are only HDF5's. */
+DSF_MUST dsf_status dsf_h5_use_driver(hid_t fapl, dsf_h5_out *state);
 
 #endif

@@ -122,6 +122,8 @@ static dsf_status describe(hid_t set, const char *file, const char *path, dsf_du
     DSF_TRY(get_text(set, file, "source_dtype", source, &sourced));
     DSF_TRY(dsf_h5_get_int(set, file, "order", &e->order));
     DSF_TRY(dsf_h5_get_int(set, file, "oneshot_bit_equal", &equal));
+    DSF_TRY(dsf_h5_get_int(set, file, "row_block", &e->row_block));
+    DSF_TRY(dsf_h5_get_int(set, file, "width", &e->width));
     e->oneshot_bit_equal = equal != 0;
     e->has_source = dsf_dump_source_parse(&e->source, source);
     return DSF_OK;

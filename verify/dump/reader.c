@@ -104,6 +104,12 @@ static dsf_status read_contents(dsf_dump_file *f)
     return DSF_OK;
 }
 
+static bool is_part(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".part") == 0;
+}
+
 static dsf_status open_here(dsf_dump_file **out, const char *name, hid_t fapl, int64_t bytes)
 {
     dsf_dump_file *f = NULL;
@@ -116,7 +122,7 @@ static dsf_status open_here(dsf_dump_file **out, const char *name, hid_t fapl, i
     DSF_TRY_OUT(dsf_mem_new(&copy, n + 1, 1));
     memcpy(copy, name, n + 1);
     f->info.path = copy;
-    f->info.partial = n > 5 && strcmp(name + n - 5, ".part") == 0;
+    f->info.partial = is_part(name);
     f->file = H5Fopen(name, H5F_ACC_RDONLY, fapl);
     if (f->file < 0) DSF_TRY_OUT(dsf_h5_fail(DSF_ECORRUPT, name, "not a readable HDF5 file"));
     DSF_TRY_OUT(read_contents(f));
@@ -179,6 +185,16 @@ static hid_t access_list(void)
     return fapl;
 }
 
+/* What a killed run committed lies in the file and its log. */
+static dsf_status use_log(const char *path, hid_t fapl, int64_t *bytes)
+{
+    char log[4200];
+    struct stat s;
+    (void)snprintf(log, sizeof log, "%s.log", path);
+    if (stat(log, &s) == 0) *bytes += (int64_t)s.st_size;
+    return dsf_h5_use_driver(fapl, NULL);
+}
+
 dsf_status dsf_dump_open(dsf_dump_file **out, const char *path)
 {
     *out = NULL;
@@ -187,13 +203,17 @@ dsf_status dsf_dump_open(dsf_dump_file **out, const char *path)
         char part[4200];
         (void)snprintf(part, sizeof part, "%s.part", path);
         return stat(part, &s) == 0
-                   ? DSF_FAIL(DSF_EIO, "%s: not there, but %s is: a run that was killed; open that",
+                   ? DSF_FAIL(DSF_EIO,
+                              "%s: not there, but %s is: a run that was killed; dsf dump --recover "
+                              "makes a file of it",
                               path, part)
                    : DSF_FAIL(DSF_EIO, "%s: no such file", path);
     }
     if (!S_ISREG(s.st_mode)) return DSF_FAIL(DSF_EIO, "%s: not a regular file", path);
     hid_t fapl = access_list();
-    dsf_status st = open_with(out, path, fapl, (int64_t)s.st_size);
+    int64_t bytes = (int64_t)s.st_size;
+    dsf_status st = is_part(path) ? use_log(path, fapl, &bytes) : DSF_OK;
+    if (st == DSF_OK) st = open_with(out, path, fapl, bytes);
     if (fapl >= 0) (void)H5Pclose(fapl);
     return st;
 }
@@ -327,16 +347,38 @@ static dsf_status read_labels(dsf_dump_file *f, const dsf_dump_entry *e, range r
     return st;
 }
 
-dsf_status dsf_dump_read_range(dsf_dump_file *f, const char *path, int64_t from, int64_t n,
-                               dsf_dump_array *out)
+static dsf_status find_rows(const dsf_dump_file *f, const char *path, int64_t from, int64_t n,
+                            const dsf_dump_entry **out)
 {
-    *out = (dsf_dump_array){0};
     const dsf_dump_entry *e = dsf_dump_find(f, path);
     if (!e) return DSF_FAIL(DSF_EINVAL, "%s: no /%s", f->info.path, path);
     if (!e->readable) return DSF_FAIL(DSF_ECORRUPT, "%s: /%s: %s", f->info.path, path, e->why);
     if (from < 0 || n < 0 || from > e->dim[0] - n)
         return DSF_FAIL(DSF_EINVAL, "%s: /%s: rows %lld + %lld of %lld", f->info.path, path,
                         (long long)from, (long long)n, (long long)e->dim[0]);
+    *out = e;
+    return DSF_OK;
+}
+
+dsf_status dsf_dump_read_stored(dsf_dump_file *f, const char *path, int64_t from, int64_t n,
+                                void **data)
+{
+    const dsf_dump_entry *e = NULL;
+    DSF_TRY(find_rows(f, path, from, n, &e));
+    const hid_t native[] = {[DSF_DUMP_F32] = H5T_NATIVE_FLOAT,
+                            [DSF_DUMP_I32] = H5T_NATIVE_INT32,
+                            [DSF_DUMP_I64] = H5T_NATIVE_INT64,
+                            [DSF_DUMP_U8] = H5T_NATIVE_UINT8};
+    const range r = {native[e->kind], (size_t)dsf_dump_kind_bytes(e->kind), from, n};
+    return read_rows(f, e, r, data);
+}
+
+dsf_status dsf_dump_read_range(dsf_dump_file *f, const char *path, int64_t from, int64_t n,
+                               dsf_dump_array *out)
+{
+    *out = (dsf_dump_array){0};
+    const dsf_dump_entry *e = NULL;
+    DSF_TRY(find_rows(f, path, from, n, &e));
     dsf_dump_array a = {.n = n, .width = 1, .rank = e->rank, .source = e->source};
     bool real = e->kind == DSF_DUMP_F32;
     if (!e->has_source) a.source = real ? DSF_SRC_F32 : DSF_SRC_INT;

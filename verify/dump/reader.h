@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "verify/dump/stats.h"
 #include "verify/dump/types.h"
 
 typedef struct dsf_dump_file dsf_dump_file;
@@ -27,6 +28,7 @@ typedef struct {
     int64_t order; /* attribute `order`, -1 when absent */
     bool oneshot_bit_equal;
     bool stats; /* records of a statistics dump: dsf_dump_read_stats; never readable as rows */
+    int64_t row_block, width; /* stats: rows of a record, elements of a row; 0 when not said */
 } dsf_dump_entry;
 
 /* Root attributes; "" where absent. */
@@ -41,8 +43,8 @@ typedef struct {
     dsf_dump_geometry geometry;
 } dsf_dump_info;
 
-/* Opens a file. Another major schema number, another kind of file, a file cut short: ECORRUPT or
- * ENOTSUP with words. */
+/* Opens a file; a .part together with its log (pages.h): all that was committed. Another major
+ * schema number, another kind of file, a file cut short: ECORRUPT or ENOTSUP with words. */
 DSF_MUST dsf_status dsf_dump_open(dsf_dump_file **out, const char *path);
 /* The same from n bytes in memory (copied); `name` opens messages. */
 DSF_MUST dsf_status dsf_dump_open_bytes(dsf_dump_file **out, const char *name, const void *data,
@@ -80,12 +82,12 @@ void dsf_dump_array_free(dsf_dump_array *a);
 DSF_MUST dsf_status dsf_dump_read_axis(dsf_dump_file *f, const char *path, int32_t **data,
                                        int64_t *n);
 
+/* Rows from..from+n in the type they are stored in (`kind`), dsf_mem; NULL for zero elements. */
+DSF_MUST dsf_status dsf_dump_read_stored(dsf_dump_file *f, const char *path, int64_t from,
+                                         int64_t n, void **data);
+
 /* The records of a statistics dataset ("stats/layers/03/attn/q"). Free with dsf_mem_free. */
-typedef struct {
-    uint64_t count, nan, inf;
-    double min, max, mean, rms;
-    uint64_t hash;
-} dsf_dump_stat_row;
+typedef dsf_dump_stat dsf_dump_stat_row;
 DSF_MUST dsf_status dsf_dump_read_stats(dsf_dump_file *f, const char *path, dsf_dump_stat_row **out,
                                         int64_t *n);
 

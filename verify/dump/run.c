@@ -11,6 +11,8 @@
 
 typedef struct {
     const dsf_dump_run *d;
+    dsf_dump_filter filter; /* with the steps as positions */
+    dsf_dump_geometry geometry;
     dsf_options opt;
     int32_t *ids;
     uint8_t *mask;
@@ -84,8 +86,10 @@ static dsf_status open_dump(run *w, const char *variants, const char *checkpoint
                                 .n_tokens = w->n,
                                 .n_decode = w->d->decode,
                                 .image_mask = w->mask,
-                                .filter = w->d->filter,
-                                .stats = w->d->stats};
+                                .filter = w->filter,
+                                .stats = w->d->stats,
+                                .compress = w->d->compress,
+                                .pool = w->engine->pool};
     int64_t bytes;
     DSF_TRY(dsf_dump_estimate(&meta, &bytes));
     if (w->d->max_bytes && bytes > w->d->max_bytes)
@@ -104,26 +108,67 @@ static bool wants(void *ud, dsf_tap tap)
 {
     const run *w = ud;
     if (tap.id == DSF_TAP_EMBED && w->mask) return false; /* given, not computed: show_embed */
-    return dsf_dump_filter_wants(&w->d->filter, tap, w->n_layers);
+    return dsf_dump_filter_wants(&w->filter, tap, w->n_layers);
+}
+
+/* Steps are positions: step 0 the prompt's, step k that of the kth decoded token. */
+static dsf_status place_steps(run *w)
+{
+    const dsf_dump_run *d = w->d;
+    w->filter = d->filter;
+    if (!d->by_step) return DSF_OK;
+    dsf_dump_filter *f = &w->filter;
+    int64_t from = d->step_from ? w->n + d->step_from - 1 : 0, to = w->n + d->step_to - 1;
+    if (d->step_from > d->decode)
+        return DSF_FAIL(DSF_EINVAL,
+                        "steps %lld-%lld: nothing to dump, --decode %lld ends with %lld",
+                        (long long)d->step_from, (long long)d->step_to, (long long)d->decode,
+                        (long long)d->decode);
+    if (!f->by_position || from > f->position_from) f->position_from = from;
+    if (!f->by_position || to < f->position_to) f->position_to = to;
+    if (f->position_from > f->position_to)
+        return DSF_FAIL(
+            DSF_EINVAL, "steps %lld-%lld are positions %lld-%lld: none of the positions asked for",
+            (long long)d->step_from, (long long)d->step_to, (long long)from, (long long)to);
+    f->by_position = true;
+    return DSF_OK;
+}
+
+/* Whether the run will show this tap at all. */
+static bool shows(const run *w, dsf_tap t)
+{
+    const dsf_dump_geometry *g = &w->geometry;
+    bool stage = dsf_taps[t.id].scope == DSF_SCOPE_LAYER && t.layer >= g->n_layers;
+    bool draft = dsf_taps[t.id].rows == DSF_ROWS_DRAFT || stage;
+    if (dsf_taps[t.id].scope == DSF_SCOPE_DRAFT && t.layer < g->n_layers) return false;
+    return (w->d->draft || !draft) && dsf_dump_geometry_has(g, t);
 }
 
 /* A filter that leaves nothing is a mistake of the user's, told before anything is computed. */
-static dsf_status check_filter(const run *w, const dsf_config *c)
+static dsf_status check_filter(const run *w)
 {
-    const dsf_dump_filter *f = &w->d->filter;
+    const dsf_dump_geometry *g = &w->geometry;
+    const dsf_dump_filter *f = &w->filter;
     int64_t tokens = w->n + w->d->decode;
-    if (f->by_layer && f->layer_from >= c->n_layers + c->n_mtp_layers)
+    int layers = g->n_layers + g->n_stages;
+    bool named = false;
+    if (f->by_layer && f->layer_from >= layers)
         return DSF_FAIL(DSF_EINVAL, "layers %d-%d: nothing to dump, the model has %d + %d stages",
-                        f->layer_from, f->layer_to, c->n_layers, c->n_mtp_layers);
+                        f->layer_from, f->layer_to, g->n_layers, g->n_stages);
     if (f->by_position && f->position_from >= tokens)
         return DSF_FAIL(DSF_EINVAL, "positions %lld-%lld: nothing to dump, there are %lld tokens",
                         (long long)f->position_from, (long long)f->position_to, (long long)tokens);
     for (int id = 0; id < DSF_N_TAPS; id++)
-        for (int l = -1; l < c->n_layers + c->n_mtp_layers; l++) {
+        for (int l = -1; l < layers; l++) {
             bool global = dsf_taps[id].scope == DSF_SCOPE_GLOBAL;
             dsf_tap t = {(dsf_tap_id)id, l};
-            if (global == (l < 0) && dsf_dump_filter_wants(f, t, c->n_layers)) return DSF_OK;
+            if (global != (l < 0) || !dsf_dump_filter_wants(f, t, g->n_layers)) continue;
+            if (shows(w, t)) return DSF_OK;
+            named = true;
         }
+    if (named)
+        return DSF_FAIL(DSF_EINVAL, "the taps asked for exist, but not in these layers of this run"
+                                    " (dsf info tells which layers have sources, Engram, a draft)");
     return DSF_FAIL(DSF_EINVAL, "the taps asked for match nothing (\"attn/q\", \"layers/0?/out\")");
 }
 
@@ -147,7 +192,9 @@ static dsf_status open_engine(run *w)
     DSF_TRY(dsf_config_load(&c, path, &keys));
     w->n_layers = c.n_layers;
     w->vocab = c.vocab_size;
-    DSF_TRY(check_filter(w, &c));
+    DSF_TRY(dsf_dump_geometry_parse(&w->geometry, path, w->config_text, w->config.size));
+    DSF_TRY(place_steps(w));
+    DSF_TRY(check_filter(w));
     DSF_TRY(check_embed(w, &c));
     w->planned = (dsf_tap_sink){.wants = wants, .ud = w};
     w->opt.sink = &w->planned;
@@ -177,7 +224,7 @@ static dsf_status show_embed(run *w)
     int64_t dim = w->engine->load.config.dim;
     int32_t *label = NULL, *slot = NULL;
     dsf_status st = DSF_OK;
-    if (!dsf_dump_filter_wants(&w->d->filter, tap, w->n_layers)) return DSF_OK;
+    if (!dsf_dump_filter_wants(&w->filter, tap, w->n_layers)) return DSF_OK;
     DSF_TRY_OUT(dsf_mem_new(&label, (size_t)w->n, sizeof *label));
     DSF_TRY_OUT(dsf_mem_new(&slot, (size_t)w->n, sizeof *slot));
     for (int64_t i = 0; i < w->n; i++) label[i] = (int32_t)i;
@@ -259,6 +306,9 @@ static dsf_status run_all(run *w)
     if (!stopped(w)) DSF_TRY(draft(w));
     DSF_TRY(decode(w));
     w->r->bytes = dsf_dump_bytes(w->dump);
+    if (w->r->bytes == 0 && !stopped(w))
+        return DSF_FAIL(DSF_EINVAL, "nothing to dump: no tap asked for has rows here (logits of all"
+                                    " positions need --prefill exact)");
     dsf_dump *dump = w->dump;
     w->dump = NULL;
     return dsf_dump_finish(dump);

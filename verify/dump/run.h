@@ -12,7 +12,9 @@ typedef struct {
     int64_t n, decode;       /* decode: greedy tokens after the prompt */
     const char *inputs_from; /* a dump: token_ids, image_mask, embed */
     dsf_dump_filter filter;
-    bool stats, draft;
+    bool stats, draft, compress;
+    bool by_step; /* rows of these steps only: 0 is the prompt, k the kth decoded token */
+    int64_t step_from, step_to;
     int64_t max_bytes; /* refuse above; 0: no limit */
     void (*progress)(const char *name, int64_t done, int64_t total);
     bool (*stop)(void);

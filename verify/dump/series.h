@@ -6,17 +6,9 @@
 
 #include "verify/dump/h5.h"
 #include "verify/dump/labels.h"
+#include "verify/dump/stats.h"
 #include "verify/dump/types.h"
 #include "verify/dump/widen.h"
-
-/* One record of /stats: rows of a block, as the compound of dump-schema.md 8. */
-typedef struct {
-    uint64_t count, nan, inf;
-    double min, max, mean, rms; /* over the finite values; 0 when there is none */
-    uint64_t hash;              /* xxh3-64 of the stored bytes of the rows */
-} dsf_dump_stat;
-
-typedef struct dsf_dump_block dsf_dump_block; /* a block of rows being counted */
 
 typedef struct {
     dsf_tap tap;
@@ -31,19 +23,22 @@ typedef struct {
     int64_t rows, written;  /* taken so far; of these in the file */
     int64_t last;           /* label of the last row */
     int list, list_written; /* label list; the one the file's `rows` attribute names (-1: none) */
-    uint8_t *pending;
+    int64_t chunk_rows;     /* of the dataset */
+    bool compress;
+    uint8_t *pending; /* rows written..rows */
     size_t pending_cap;
-    uint16_t *scratch; /* one record, for unpacking */
-    int64_t scratch_n;
-    dsf_dump_block *block; /* statistics dumps */
-    dsf_dump_stat *stat;
+    dsf_dump_block *block; /* statistics dumps: of the last rows % DSF_DUMP_STATS_ROWS rows */
+    dsf_dump_stat *stat;   /* records that wait to be written */
     int64_t n_stats, stats_cap, stats_written;
+    int64_t counted; /* rows that have a record */
 } dsf_series;
 
 int64_t dsf_series_row_bytes(const dsf_series *s);
-/* Appends one widened row (already in s->pending) to the statistics. */
-DSF_MUST dsf_status dsf_series_count(dsf_series *s, const void *row);
-/* Ends the current block. */
+/* How many rows a chunk of the dataset holds, of a dump of at most n rows. */
+int64_t dsf_series_chunk_rows(const dsf_series *s, int64_t n);
+/* Adds n whole blocks of rows, whose records the caller is to write to *stat. */
+DSF_MUST dsf_status dsf_series_records(dsf_series *s, int64_t n, dsf_dump_stat **stat);
+/* Ends the current block, if it has rows. */
 DSF_MUST dsf_status dsf_series_count_end(dsf_series *s);
 /* Writes waiting rows (or records) to the file, making the dataset the first time; with `whole`
  * only rows that complete a chunk, the others go on waiting. Label lists must be written first. */

@@ -74,8 +74,7 @@ bool dsf_dump_glob(const char *pattern, const char *path)
 
 bool dsf_dump_filter_wants(const dsf_dump_filter *f, dsf_tap tap, int n_layers)
 {
-    if (f->by_layer && tap.layer >= 0 && tap.layer < n_layers &&
-        (tap.layer < f->layer_from || tap.layer > f->layer_to))
+    if (f->by_layer && tap.layer >= 0 && (tap.layer < f->layer_from || tap.layer > f->layer_to))
         return false;
     char path[64];
     dsf_tap_path(path, tap, n_layers);

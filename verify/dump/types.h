@@ -62,7 +62,7 @@ typedef struct {
                                 below the layer ("attn/q") */
     int n_globs;
     bool by_layer, by_position;
-    int layer_from, layer_to; /* inclusive */
+    int layer_from, layer_to; /* inclusive; stage S is layer n_layers + S; global taps stay */
     int64_t position_from,
         position_to; /* inclusive; entries count with the tokens they stand for */
     int32_t slot;    /* rows of this sequence slot */

@@ -28,6 +28,25 @@ static void widen_records(float *out, const dsf_tensor *t, const uint8_t *row, u
     }
 }
 
+/* In groups of a fixed size, of which compilers make vectors. */
+static void widen_bf16(float *out, const uint8_t *row, int64_t n)
+{
+    enum { GROUP = 32 };
+    int64_t i = 0;
+    for (; i + GROUP <= n; i += GROUP) {
+        uint16_t h[GROUP];
+        uint32_t w[GROUP];
+        memcpy(h, row + 2 * i, sizeof h);
+        for (int k = 0; k < GROUP; k++) w[k] = (uint32_t)h[k] << 16;
+        memcpy(out + i, w, sizeof w);
+    }
+    for (; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, row + 2 * i, 2);
+        out[i] = dsf_bf16_to_f32(h);
+    }
+}
+
 static dsf_status widen_values(float *out, const dsf_tensor *t, const uint8_t *row, int64_t n,
                                uint16_t *scratch)
 {
@@ -36,11 +55,7 @@ static dsf_status widen_values(float *out, const dsf_tensor *t, const uint8_t *r
         memcpy(out, row, (size_t)n * 4);
         return DSF_OK;
     case DSF_BF16:
-        for (int64_t i = 0; i < n; i++) {
-            uint16_t h;
-            memcpy(&h, row + 2 * i, 2);
-            out[i] = dsf_bf16_to_f32(h);
-        }
+        widen_bf16(out, row, n);
         return DSF_OK;
     case DSF_E4M3:
         for (int64_t i = 0; i < n; i++) out[i] = dsf_e4m3_to_f32(row[i]);
@@ -117,6 +132,15 @@ static dsf_status widen_pool(uint8_t *out, const dsf_widen_plan *plan, const dsf
         for (int64_t j = b * plan->block; j < end && j < plan->width; j++) out[j] = 1;
     }
     return DSF_OK;
+}
+
+const void *dsf_widen_as_is(const dsf_widen_plan *plan, const dsf_tensor *t, int64_t r)
+{
+    bool same = (plan->kind == DSF_DUMP_F32 && t->dtype == DSF_F32) ||
+                (plan->kind == DSF_DUMP_I32 && t->dtype == DSF_I32) ||
+                (plan->kind == DSF_DUMP_I64 && t->dtype == DSF_I64);
+    if (!same || plan->block || dsf_widen_width(t) < plan->width) return NULL;
+    return (const uint8_t *)t->data + r * dsf_tensor_stride(t);
 }
 
 dsf_status dsf_widen_row(void *out, const dsf_widen_plan *plan, const dsf_tensor *t, int64_t r,

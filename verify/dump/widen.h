@@ -24,5 +24,7 @@ int64_t dsf_widen_width(const dsf_tensor *t);
  * dimension). EINVAL when the types do not fit or an int64 does not fit the stored int32. */
 DSF_MUST dsf_status dsf_widen_row(void *out, const dsf_widen_plan *plan, const dsf_tensor *t,
                                   int64_t r, uint16_t *scratch);
+/* Row r of t where its bytes are the stored ones, else NULL. */
+const void *dsf_widen_as_is(const dsf_widen_plan *plan, const dsf_tensor *t, int64_t r);
 
 #endif

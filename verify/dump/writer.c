@@ -8,13 +8,14 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "verify/dump/rows.h"
 #include "verify/dump/series.h"
 
-/* A value of this many rows is written at once: a prefill step, slow beside the write. Rows of
- * decode steps gather: whole chunks go out when FRESH_BYTES have come, the rest when WAITING_BYTES
- * wait, since a chunk that is written in parts is compressed and stored once for each. All are
- * rules on the data, not on the clock, so that the same run gives the same bytes. */
-enum { ROWS_AT_ONCE = 16, FRESH_BYTES = 4 << 20, WAITING_BYTES = 64 << 20 };
+/* COMMIT_BYTES: what a killed run may lose of taps that go on, and what waits in memory. Compressed
+ * chunks wait until they are whole, or for WAITING_BYTES. A value of WRITE_BYTES is written at
+ * once, from a buffer that all taps share. All are rules on the data, not on the clock, so that the
+ * same run gives the same bytes. */
+enum { COMMIT_BYTES = 8 << 20, WAITING_BYTES = 64 << 20, WRITE_BYTES = 64 << 10 };
 
 struct dsf_dump {
     char path[4096], part[4096];
@@ -23,14 +24,18 @@ struct dsf_dump {
     dsf_dump_geometry geometry;
     dsf_dump_filter filter;
     dsf_labels labels;
+    dsf_rows rows;
     dsf_series *series;
     int n_series, series_cap;
     int64_t n_tokens, tokens_max, tokens_written;
+    int64_t prompt_last;           /* the last position of the prompt that the filter wants */
     int32_t *ids;                  /* [n_tokens] */
-    int64_t waiting, fresh, bytes; /* in memory; of these since the last flush; taken in all */
-    int32_t *order;                /* row order of one value, scratch */
+    int64_t waiting, fresh, bytes; /* in memory; since the last commit; taken in all */
+    int32_t *order, *label;        /* row order and labels of one value, scratch */
     int64_t order_cap;
-    bool stats, oneshot;
+    uint8_t *spare; /* a buffer of rows that no tap uses now */
+    size_t spare_cap;
+    bool stats, compress, oneshot;
     dsf_status broken;
     char why[512];
 };
@@ -50,8 +55,10 @@ static dsf_status refuse(const dsf_dump *d) { return DSF_FAIL(d->broken, "%s", d
 static dsf_status check_disk(const dsf_dump *d)
 {
     if (!d->out.error) return DSF_OK;
-    return DSF_FAIL(DSF_EIO, "%s: %s after %lld bytes of tensors; the file is removed", d->part,
-                    strerror(d->out.error), (long long)d->bytes);
+    return DSF_FAIL(DSF_EIO,
+                    "%s: %s after %lld bytes of tensors; the taps finished before are kept "
+                    "(dsf dump --recover)",
+                    d->part, strerror(d->out.error), (long long)d->bytes);
 }
 
 static dsf_status write_lists(dsf_dump *d)
@@ -72,26 +79,56 @@ static dsf_status write_lists(dsf_dump *d)
     return DSF_OK;
 }
 
+/* The buffer of a tap of which nothing waits serves the others. */
+static void give_back(dsf_dump *d, dsf_series *s)
+{
+    if (s->rows > s->written || s->pending_cap < WRITE_BYTES) return;
+    if (s->pending_cap > d->spare_cap) {
+        dsf_mem_free(d->spare);
+        d->spare = s->pending;
+        d->spare_cap = s->pending_cap;
+    } else {
+        dsf_mem_free(s->pending);
+    }
+    s->pending = NULL;
+    s->pending_cap = 0;
+}
+
+static int64_t waiting_bytes(const dsf_series *s)
+{
+    return (s->rows - s->written) * dsf_series_row_bytes(s);
+}
+
+/* whole: only the chunks that are complete. */
+static dsf_status write_series(dsf_dump *d, dsf_series *s, bool whole)
+{
+    d->waiting -= waiting_bytes(s);
+    DSF_TRY(dsf_series_write(s, d->file, d->part, &d->labels, whole));
+    d->waiting += waiting_bytes(s);
+    give_back(d, s);
+    return DSF_OK;
+}
+
 static dsf_status write_rows(dsf_dump *d, bool whole)
 {
     DSF_TRY(write_lists(d));
-    d->waiting = d->fresh = 0;
-    for (int i = 0; i < d->n_series; i++) {
-        dsf_series *s = &d->series[i];
-        DSF_TRY(dsf_series_write(s, d->file, d->part, &d->labels, whole));
-        d->waiting += (s->rows - s->written) * dsf_series_row_bytes(s);
-    }
+    for (int i = 0; i < d->n_series; i++) DSF_TRY(write_series(d, &d->series[i], whole));
+    d->fresh = 0;
     if (H5Fflush(d->file, H5F_SCOPE_GLOBAL) < 0) return dsf_h5_fail(DSF_EIO, d->part, "flush");
     return DSF_OK;
 }
 
-/* whole: only the chunks that are complete. */
+/* What HDF5 made of a failed write comes second to the cause. */
+static dsf_status settle_status(dsf_dump *d, dsf_status st)
+{
+    if (d->out.error) st = check_disk(d);
+    return st == DSF_OK ? st : fail(d, st);
+}
+
 static dsf_status flush(dsf_dump *d, bool whole)
 {
     if (d->broken != DSF_OK) return refuse(d);
-    dsf_status st = write_rows(d, whole);
-    if (d->out.error) st = check_disk(d); /* the cause, rather than what HDF5 made of it */
-    return st == DSF_OK ? st : fail(d, st);
+    return settle_status(d, write_rows(d, whole));
 }
 
 dsf_status dsf_dump_flush(dsf_dump *d) { return flush(d, false); }
@@ -138,8 +175,9 @@ static dsf_status shape_row(const dsf_dump *d, dsf_series *s, const dsf_tensor *
     if (pool && s->plan.block <= 0)
         return DSF_FAIL(DSF_EINVAL, "%s: the config has no candidate_block_size", s->path);
     s->plan.fill = topk ? -1.0 : -INFINITY;
-    s->scratch_n = t->dim[t->rank - 1];
-    return dsf_mem_new(&s->scratch, (size_t)s->scratch_n, sizeof *s->scratch);
+    s->compress = d->compress;
+    s->chunk_rows = dsf_series_chunk_rows(s, d->tokens_max);
+    return DSF_OK;
 }
 
 static dsf_status add_series(dsf_dump *d, const dsf_tap_value *v, bool oneshot)
@@ -184,10 +222,6 @@ static dsf_status find_series(dsf_dump *d, const dsf_tap_value *v, dsf_series **
     if (!s->plan.trim && width != s->plan.width)
         return DSF_FAIL(DSF_EINVAL, "%s: a row of %lld elements after rows of %lld", s->path,
                         (long long)width, (long long)s->plan.width);
-    if (v->value->dim[v->value->rank - 1] > s->scratch_n) {
-        s->scratch_n = v->value->dim[v->value->rank - 1];
-        DSF_TRY(dsf_mem_grow(&s->scratch, (size_t)s->scratch_n, sizeof *s->scratch));
-    }
     return DSF_OK;
 }
 
@@ -196,6 +230,7 @@ static dsf_status pick_rows(dsf_dump *d, const dsf_series *s, const dsf_tap_valu
 {
     if (v->n > d->order_cap) {
         DSF_TRY(dsf_mem_grow(&d->order, (size_t)v->n, sizeof *d->order));
+        DSF_TRY(dsf_mem_grow(&d->label, (size_t)v->n, sizeof *d->label));
         d->order_cap = v->n;
     }
     bool draft = s->labels == DSF_LABEL_DRAFT;
@@ -227,27 +262,60 @@ static dsf_status check_label(const dsf_dump *d, const dsf_series *s, int32_t la
     return DSF_OK;
 }
 
-static dsf_status take_row(dsf_dump *d, dsf_series *s, const dsf_tap_value *v, int64_t row)
+/* Room for rows behind those that wait. */
+static dsf_status make_room(dsf_dump *d, dsf_series *s, size_t used, size_t more)
 {
-    size_t bytes = (size_t)dsf_series_row_bytes(s);
-    size_t used = d->stats ? 0 : (size_t)(s->rows - s->written) * bytes;
-    if (used + bytes > s->pending_cap) {
-        size_t cap = s->pending_cap ? s->pending_cap : 4 * bytes;
-        while (cap < used + bytes) cap *= 2;
-        DSF_TRY(dsf_mem_grow(&s->pending, cap, 1));
-        s->pending_cap = cap;
+    if (used + more <= s->pending_cap) return DSF_OK;
+    if (!s->pending && used + more <= d->spare_cap) {
+        s->pending = d->spare;
+        s->pending_cap = d->spare_cap;
+        d->spare = NULL;
+        d->spare_cap = 0;
+        return DSF_OK;
     }
-    int32_t label = v->label[row];
-    DSF_TRY(check_label(d, s, label));
-    if (bytes) DSF_TRY(dsf_widen_row(s->pending + used, &s->plan, v->value, row, s->scratch));
-    DSF_TRY(dsf_labels_append(&d->labels, s->labels, &s->list, s->rows, &label, 1));
-    s->rows++;
-    s->last = label;
-    d->bytes += (int64_t)bytes;
-    if (d->stats) return dsf_series_count(s, s->pending);
+    size_t cap = s->pending_cap ? s->pending_cap : more;
+    while (cap < used + more) cap *= 2;
+    DSF_TRY(dsf_mem_grow(&s->pending, cap, 1));
+    s->pending_cap = cap;
+    return DSF_OK;
+}
+
+static dsf_status keep_rows(dsf_dump *d, dsf_series *s, dsf_rows_of rows)
+{
+    size_t bytes = (size_t)(rows.n * dsf_series_row_bytes(s)), used = (size_t)waiting_bytes(s);
+    DSF_TRY(make_room(d, s, used, bytes));
+    DSF_TRY(dsf_rows_widen(&d->rows, &s->plan, rows, s->pending + used));
+    s->rows += rows.n;
     d->waiting += (int64_t)bytes;
     d->fresh += (int64_t)bytes;
     return DSF_OK;
+}
+
+static dsf_status count_rows(dsf_dump *d, dsf_series *s, dsf_rows_of rows)
+{
+    d->fresh += (rows.n / DSF_DUMP_STATS_ROWS + 1) * (int64_t)sizeof(dsf_dump_stat);
+    return dsf_rows_count(&d->rows, s, rows);
+}
+
+static dsf_status take_rows(dsf_dump *d, dsf_series *s, const dsf_tap_value *v, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        d->label[i] = v->label[d->order[i]];
+        DSF_TRY(check_label(d, s, d->label[i]));
+        s->last = d->label[i];
+    }
+    DSF_TRY(dsf_labels_append(&d->labels, s->labels, &s->list, s->rows, d->label, n));
+    d->bytes += n * dsf_series_row_bytes(s);
+    const dsf_rows_of rows = {v->value, d->order, n};
+    return d->stats ? count_rows(d, s, rows) : keep_rows(d, s, rows);
+}
+
+/* Whether these rows are the last of the prompt: what decoding adds comes in small pieces. */
+static bool completes(const dsf_dump *d, const dsf_series *s, int64_t before)
+{
+    int64_t last = d->prompt_last;
+    if (s->ratio) last = (last + 1) / s->ratio - 1;
+    return before < last && s->last >= last;
 }
 
 static dsf_status take_value(dsf_dump *d, const dsf_tap_value *v)
@@ -261,9 +329,17 @@ static dsf_status take_value(dsf_dump *d, const dsf_tap_value *v)
     DSF_TRY(find_series(d, v, &s));
     assert(s);
     DSF_TRY(pick_rows(d, s, v, &n));
-    for (int64_t i = 0; i < n; i++) DSF_TRY(take_row(d, s, v, d->order[i]));
-    if (n >= ROWS_AT_ONCE || d->waiting >= WAITING_BYTES) return flush(d, false);
-    return d->fresh >= FRESH_BYTES ? flush(d, true) : DSF_OK;
+    if (n == 0) return DSF_OK;
+    int64_t before = s->last;
+    DSF_TRY(take_rows(d, s, v, n));
+    bool complete = completes(d, s, before);
+    if (complete && d->stats && d->tokens_max == d->n_tokens) /* else its last block goes on */
+        DSF_TRY(dsf_series_count_end(s));
+    if (complete || d->waiting >= WAITING_BYTES) return flush(d, false);
+    if (d->fresh >= COMMIT_BYTES) return flush(d, d->compress);
+    if (d->stats || waiting_bytes(s) < WRITE_BYTES) return DSF_OK;
+    DSF_TRY(write_lists(d));
+    return settle_status(d, write_series(d, s, d->compress));
 }
 
 static bool sink_wants(void *ud, dsf_tap tap)
@@ -328,7 +404,8 @@ static dsf_status put_attributes(dsf_dump *d, const dsf_dump_meta *m)
     for (unsigned i = 0; i < sizeof attribute / sizeof *attribute; i++)
         if (attribute[i].text)
             DSF_TRY(dsf_h5_put_str(d->file, d->part, attribute[i].name, attribute[i].text));
-    return dsf_h5_put_int(d->file, d->part, "prompt_length", m->n_tokens);
+    return dsf_h5_put_int(d->file, d->part, "prompt_length",
+                          m->prompt_length ? m->prompt_length : m->n_tokens);
 }
 
 static dsf_status check_meta(const dsf_dump_meta *m)
@@ -343,6 +420,9 @@ static dsf_status check_meta(const dsf_dump_meta *m)
     if (m->n_tokens < 1 || m->n_decode < 0 || m->n_tokens > INT32_MAX - m->n_decode)
         return DSF_FAIL(DSF_EINVAL, "%lld prompt tokens and %lld to decode: 1..%d together",
                         (long long)m->n_tokens, (long long)m->n_decode, INT32_MAX);
+    if (m->prompt_length < 0 || m->prompt_length > m->n_tokens)
+        return DSF_FAIL(DSF_EINVAL, "a prompt of %lld of %lld tokens", (long long)m->prompt_length,
+                        (long long)m->n_tokens);
     return DSF_OK;
 }
 
@@ -351,8 +431,14 @@ static dsf_status start(dsf_dump *d, const dsf_dump_meta *m)
     d->tokens_max = m->n_tokens + m->n_decode;
     d->filter = m->filter;
     d->stats = m->stats;
+    d->out.sync_bytes = m->sync_bytes;
+    d->compress = m->compress && !m->stats;
+    d->prompt_last = m->n_tokens - 1;
+    if (m->filter.by_position && m->filter.position_to < d->prompt_last)
+        d->prompt_last = m->filter.position_to;
     DSF_TRY(dsf_dump_geometry_parse(&d->geometry, "config_json", m->config_json,
                                     strlen(m->config_json)));
+    DSF_TRY(dsf_rows_open(&d->rows, m->pool));
     DSF_TRY(dsf_mem_new(&d->ids, (size_t)d->tokens_max, sizeof *d->ids));
     DSF_TRY(dsf_h5_create(&d->file, d->part, &d->out));
     DSF_TRY(put_attributes(d, m));
@@ -390,8 +476,11 @@ static void release(dsf_dump *d)
     for (int i = 0; i < d->n_series; i++) dsf_series_free(&d->series[i]);
     dsf_mem_free(d->series);
     dsf_labels_free(&d->labels);
+    dsf_rows_close(&d->rows);
     dsf_mem_free(d->ids);
     dsf_mem_free(d->order);
+    dsf_mem_free(d->label);
+    dsf_mem_free(d->spare);
     dsf_mem_free(d);
 }
 
@@ -400,17 +489,24 @@ static dsf_status close_file(dsf_dump *d)
     if (d->file < 0) return DSF_OK;
     herr_t closed = H5Fclose(d->file);
     d->file = -1;
-    (void)H5FDunregister(d->out.driver);
     if (d->out.error) return check_disk(d);
     return closed < 0 ? dsf_h5_fail(DSF_EIO, d->part, "close") : DSF_OK;
+}
+
+static void remove_part(const char *part)
+{
+    char log[4200];
+    (void)snprintf(log, sizeof log, "%s.log", part);
+    (void)unlink(part);
+    (void)unlink(log);
 }
 
 void dsf_dump_abandon(dsf_dump *d)
 {
     if (!d) return;
     bool made = d->file >= 0;
-    (void)close_file(d); /* the file goes away */
-    if (made) (void)unlink(d->part);
+    (void)close_file(d);
+    if (made && (!d->out.error || d->bytes == 0)) remove_part(d->part);
     release(d);
 }
 
@@ -436,17 +532,19 @@ static dsf_status settle(dsf_dump *d)
 dsf_status dsf_dump_finish(dsf_dump *d)
 {
     dsf_status st = d->broken == DSF_OK ? settle(d) : refuse(d);
-    if (st == DSF_OK) st = close_file(d);
-    if (st == DSF_OK && rename(d->part, d->path) != 0)
-        st = DSF_FAIL(DSF_EIO, "%s: cannot be named %s: %s", d->part, d->path, strerror(errno));
-    if (st == DSF_OK) {
-        release(d);
-        return st;
-    }
-    char why[sizeof d->why], part[sizeof d->part];
+    char why[sizeof d->why];
     (void)snprintf(why, sizeof why, "%s", dsf_error_message());
-    (void)snprintf(part, sizeof part, "%s", d->part);
-    dsf_dump_abandon(d);
-    (void)unlink(part);
-    return DSF_FAIL(st, "%s", why);
+    dsf_status end = close_file(d); /* in any case; the first failure is the one that counts */
+    if (st == DSF_OK && end != DSF_OK) {
+        st = end;
+        (void)snprintf(why, sizeof why, "%s", dsf_error_message());
+    }
+    if (st == DSF_OK && rename(d->part, d->path) != 0) {
+        st = DSF_EIO;
+        (void)DSF_FAIL(st, "%s: cannot be named %s: %s", d->part, d->path, strerror(errno));
+        (void)snprintf(why, sizeof why, "%s", dsf_error_message());
+    }
+    if (st != DSF_OK && (st != DSF_EIO || d->bytes == 0)) remove_part(d->part);
+    release(d);
+    return st == DSF_OK ? st : DSF_FAIL(st, "%s", why);
 }

@@ -389,7 +389,7 @@ Test(dump, the_estimate_bounds_what_is_written)
     SAYS("num_hidden_layers is -1");
 }
 
-Test(dump, a_full_disk_is_an_error_and_leaves_nothing)
+Test(dump, a_full_disk_is_an_error_and_leaves_no_half_a_file)
 {
     (void)signal(SIGXFSZ, SIG_IGN);
     for (rlim_t limit = 100; limit < 400000; limit = limit * 5 / 2) {
@@ -414,7 +414,8 @@ Test(dump, a_full_disk_is_an_error_and_leaves_nothing)
         cr_expect_eq(st, DSF_EIO, "limit %lld", (long long)limit);
         SAYS("File too large");
         cr_expect_neq(access(temp_path("full.h5"), F_OK), 0);
-        cr_expect_neq(access(temp_path("full.h5.part"), F_OK), 0);
+        (void)unlink(temp_path("full.h5.part")); /* what is in it: test_dump_cut.c */
+        (void)unlink(temp_path("full.h5.part.log"));
         free(x);
     }
 }
