@@ -9,7 +9,7 @@
 typedef struct {
     const char *positional[2], *floor, *no_gate, *json_out, *mode;
     opt_list only;
-    bool json, all;
+    bool json, all, rows;
 } options;
 
 static dsf_status write_json(const char *path, const dsf_diff_report *r)
@@ -46,7 +46,7 @@ int dsf_cmd_diff(int argc, char **argv)
     options o = {0};
     const opt opts[] = {
         {"--floor", OPT_STRING, &o.floor, "FLOOR.json",
-         "measured noise that limits come from; without it everything must be bit-equal"},
+         "measured noise that limits come from; without it they are provisional and no pass"},
         {"--only", OPT_LIST, &o.only, "GLOB,...",
          "compare these taps, which must be there: layers/03/**, attn/q"},
         {"--mode", OPT_STRING, &o.mode, "MODE",
@@ -54,6 +54,7 @@ int dsf_cmd_diff(int argc, char **argv)
         {"--no-gate", OPT_STRING, &o.no_gate, "LABEL",
          "report without a verdict: the two are not meant to be equal"},
         {"--all", OPT_FLAG, &o.all, NULL, "every tap, not one line a kind"},
+        {"--rows", OPT_FLAG, &o.rows, NULL, "with --json: figures of every row"},
         {"--json", OPT_FLAG, &o.json, NULL, "the report as JSON"},
         {"--json-out", OPT_STRING, &o.json_out, "FILE", "the report as JSON into a file too"},
     };
@@ -62,7 +63,7 @@ int dsf_cmd_diff(int argc, char **argv)
         .synopsis = "A.h5 B.h5 [--floor FLOOR.json]",
         .about = "Compares two dumps in execution order. A is the reference. The first line is the "
                  "verdict:\nthe first divergence with both values, or what was compared.",
-        .example = "dsf diff golden/mini/dump-p0.h5 ours.h5 --floor golden/mini/floor.json",
+        .example = "dsf diff golden/mini/dump-p0.h5 ours.h5 --floor golden/mini/noise_floor.json",
         .opts = opts,
         .n_opts = (int)(sizeof opts / sizeof *opts),
         .positional = o.positional,
@@ -77,7 +78,8 @@ int dsf_cmd_diff(int argc, char **argv)
                                 .only = o.only.item,
                                 .n_only = o.only.n,
                                 .no_gate = o.no_gate,
-                                .mode = o.mode};
+                                .mode = o.mode,
+                                .rows = o.rows};
     dsf_diff_report r;
     dsf_status st = dsf_diff_run(&d, &r);
     if (st == DSF_OK && o.json_out) st = write_json(o.json_out, &r);

@@ -15,6 +15,12 @@ def family(path):
     return ("dspark/" if prefix.startswith("dspark") else "") + name
 
 
+def layer_of(path):
+    """Backbone layer of a tap, None elsewhere."""
+    prefix, _ = split_path(path)
+    return int(prefix[7:9]) if prefix.startswith("layers") else None
+
+
 def execution_order(name):
     """Draft stages come after the backbone; within a layer the order of the tap table."""
     bare = name.removeprefix("dspark/")
@@ -72,8 +78,11 @@ class Report:
 
     def __init__(self):
         self.taps, self.flips, self.rows = {}, {}, {}
+        self.layers = {}  # name -> {layer: (relative L2, worst row)}
 
-    def add_values(self, name, stats):
+    def add_values(self, name, stats, layer=None):
+        if layer is not None:
+            self.layers.setdefault(name, {})[layer] = stats["rel_l2_max"], stats["row_max"]
         worst = self.taps.setdefault(name, dict.fromkeys((*FIELDS, "changed", "elements", "compared"), 0))
         for field in FIELDS:
             worst[field] = max(worst[field], stats[field])
@@ -120,7 +129,7 @@ def add_tap(report, path, a, b, labels, cfg):
     if source_dtype(path) in ("int", "bool"):
         report.add_choice(family(path), changed_rows(path, a, b, cfg, labels), len(a))
     elif a.size:
-        report.add_values(family(path), value_stats(a, b))
+        report.add_values(family(path), value_stats(a, b), layer_of(path))
 
 
 def compared_path(path):

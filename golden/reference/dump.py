@@ -14,6 +14,7 @@ from model import Inputs
 
 SCHEMA = "dsv41-dump-1"
 PRODUCER = "golden/reference (NumPy, written from architecture.md)"
+BACKEND = "numpy-reference"
 
 # Tap name without its layer or stage prefix -> source_dtype; execution order within a layer (section 3).
 LAYER_TAPS = {
@@ -131,7 +132,7 @@ def write(path, m, inputs, taps, anchor, small, notes):
     """Everything that `taps` holds. What the engine's plan is to its dumps, these sources are here."""
     attributes = {"schema": SCHEMA, "producer": PRODUCER, "model": m.cfg.name,
                   "config_json": ascii_json(m.cfg.text), "notes": notes, "mode": "exact",
-                  "backend": "numpy-reference", "variants": m.ar.name,
+                  "backend": BACKEND, "variants": m.ar.name,
                   "checkpoint_digest": m.ckpt.digest(), "plan_digest": reference_digest(), "prompt_length": len(inputs)}
     with Writer(path, attributes) as out:
         write_inputs(out, m, inputs)

@@ -15,7 +15,8 @@ import numpy as np
 import draft
 from checkpoint import reference_digest
 from compare import FIELDS, compare, execution_order
-from dump import LAYER_TAPS, OTHER_TAPS, PRODUCER, Golden
+from dump import BACKEND, LAYER_TAPS, OTHER_TAPS, PRODUCER, Golden, ascii_json
+from formats import bf16
 from model import Taps, injected, prefill
 from numerics import Arith
 
@@ -42,8 +43,13 @@ FIELD_TEXT = {
     "max_abs": "largest absolute difference",
     "changed_fraction_max": "largest fraction of elements that differ",
     "flips": "rows whose selected set differs, summed over layers",
+    "by_layer": "[relative L2, largest row] of each backbone layer, null where the layer has no such tap",
+    "growth": "for each layer l: relative L2 at the outputs of layers l, l+1, ... over the relative L2 of a "
+              "small error (1e-3 relative, rounded to bf16) put into the stream that enters layer l",
 }
 SAFETY = 4  # as in the limits that come with the publisher's data
+MOST_GROWTH = 1.3  # between two measurements of a floor; more needs a yes (verification.md 11)
+PERTURBATION = 1e-3
 LEAST = {"bf16": (2e-4, 1e-4), "f32": (2e-6, 1e-6)}  # (rel L2, row median) below which no limit goes
 
 
@@ -67,6 +73,13 @@ def significant(x, digits=3):
 def tabled(report):
     names = sorted((n for n in report.taps if n not in NOT_TABLED), key=execution_order)
     return {name: {field: significant(report.taps[name][field]) for field in FIELDS} for name in names}
+
+
+def by_layer(report, n_layers):
+    """Carried floors differ from layer to layer by orders of magnitude; one number a tap hides that."""
+    names = sorted((n for n in report.layers if n not in NOT_TABLED), key=execution_order)
+    return {name: [[significant(v) for v in report.layers[name][layer]] if layer in report.layers[name] else None
+                   for layer in range(n_layers)] for name in names}
 
 
 def flips(report):
@@ -115,11 +128,37 @@ def measure(m, path):
             golden = Golden(path, m.ar.dtype)
             taps, report = run(m, golden, mode)
             result[variant][mode] = {
-                "by_tap": tabled(report), "flips": flips(report),
+                "by_tap": tabled(report), "by_layer": by_layer(report, m.cfg.n_layers), "flips": flips(report),
                 "logits": logit_stats(golden.raw("logits"), taps["logits"]),
                 "draft": draft_stats(golden, taps, report)}
     m.set_arith(Arith())
     return result
+
+
+def growth(m, golden):
+    """Row l: how a small error in the stream that enters layer l has grown at each output from there on."""
+    inputs, rows = golden.inputs(), []
+    outs = [f"layers/{layer:02}/out" for layer in range(m.cfg.n_layers)]
+
+    def perturbed(at, taps):
+        noise, put = np.random.default_rng(at), {}
+
+        def enter(layer, x):
+            if layer != at:
+                return x
+            wrong = bf16(x * (1 + PERTURBATION * noise.standard_normal(x.shape)))
+            put["rel"] = np.linalg.norm(wrong - x) / np.linalg.norm(x)
+            return wrong
+        prefill(m, inputs, taps, enter=enter)
+        return put["rel"]
+
+    for at in range(m.cfg.n_layers):
+        taps = Taps()
+        size = perturbed(at, taps)
+        truth = [golden.tap(name) for name in outs[at:]]
+        rows.append([significant(np.linalg.norm(taps[name] - a) / np.linalg.norm(a) / size)
+                     for name, a in zip(outs[at:], truth)])
+    return rows
 
 
 def round_up(x):
@@ -172,14 +211,16 @@ def build(m, folder):
     paths = [os.path.join(folder, n) for n in names]
     if not paths:
         raise FileNotFoundError(f"{folder}: no dump-*.h5")
-    results = {f"{m.cfg.name}/{n[5:-3]}": measure(m, path) for n, path in zip(names, paths)}
+    sets = {f"{m.cfg.name}/{n[5:-3]}": path for n, path in zip(names, paths)}
+    results = {name: measure(m, path) for name, path in sets.items()}
     return {
         "about": "Numerical noise of the reference computation: the same model and prompts with float32 "
                  "in place of float64 between the specified roundings, in several summation orders.",
         "binding": {
             "model": m.cfg.name, "model_digest": m.ckpt.digest(), "prompts": [n[5:-3] for n in names],
             "prompts_digest": prompts_digest(paths), "reference_digest": reference_digest(),
-            "token_class": "prefill", "producer": PRODUCER},
+            "config_sha256": hashlib.sha256(ascii_json(m.cfg.text).encode()).hexdigest(),
+            "token_class": "prefill", "backend": BACKEND, "producer": PRODUCER},
         "modes": MODES, "fields": FIELD_TEXT,
         "variants": {name: text for name, (text, _) in VARIANTS.items()},
         "recommended_limits_injected_mode": {
@@ -187,18 +228,73 @@ def build(m, folder):
                      "selection (least: 2e-4 / 1e-4 for bf16 taps, 2e-6 / 1e-6 for float32 taps), "
                      "rounded up to one digit.",
             "by_tap": limits(results)},
+        "growth": {name: growth(m, Golden(path)) for name, path in sets.items()},
         "results": results,
     }
 
 
+def largest(floor):
+    """{(mode, tap, field): largest over prompts and variants}: what one floor allows."""
+    found = {}
+    for variants in floor["results"].values():
+        for modes in variants.values():
+            for mode, one in modes.items():
+                for name, fields in one["by_tap"].items():
+                    for field in ("rel_l2_max", "row_max"):
+                        key = mode, name, field
+                        found[key] = max(found.get(key, 0), fields[field])
+    return found
+
+
+def grown(old, new):
+    """Lines for all that grew by more than MOST_GROWTH: a fault of the reference would loosen every gate."""
+    before, after = largest(old), largest(new)
+    lines = []
+    for key in sorted(after):
+        was = before.get(key)
+        if was is None or after[key] <= MOST_GROWTH * was:
+            continue
+        factor = f"{after[key] / was:.3g} times" if was else "from exact"
+        lines.append(f"{key[1]}: {key[2]} ({key[0]}) {was:.3g} -> {after[key]:.3g}, {factor}")
+    return lines
+
+
+class Grown(Exception):
+    """The floor grew and no one said yes."""
+
+
+def check_growth(path, new):
+    """Raises Grown where a floor stands at `path` and the new one is above it."""
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as f:
+        lines = grown(json.load(f), new)
+    if lines:
+        raise Grown("\n".join([f"{path}: the floor grew by more than {MOST_GROWTH} in {len(lines)} figures; "
+                               "the old one stays. --accept-growth takes the new one.", *lines]))
+
+
 def compact(value):
-    """Indented JSON with the innermost records on one line each."""
+    """Indented JSON with the innermost records and lists on one line each."""
     text = json.dumps(value, indent=1)
-    return re.sub(r"\{[^{}]*\}", lambda match: re.sub(r"\s*\n\s*", " ", match[0]), text) + "\n"
+
+    def flat(match):
+        return re.sub(r"\s*\n\s*", " ", match[0])
+
+    text = re.sub(r"\[[^][{}]*\]", flat, text)
+    text = re.sub(r"\[[^{}\"]*\](?=,?\n)", flat, text)
+    return re.sub(r"\{[^{}]*\}", flat, text) + "\n"
 
 
-def write(m, folder, path):
-    text = compact(build(m, folder))
+def write(m, folder, path, accept_growth=False):
+    new = build(m, folder)
+    if not accept_growth:
+        check_growth(path, new)
+    save(new, path)
+
+
+def save(new, path):
+    text = compact(new)
     with open(path + ".part", "w", encoding="ascii") as f:
         f.write(text)
     os.replace(path + ".part", path)

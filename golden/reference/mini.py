@@ -6,6 +6,7 @@ selection acts, p3 with an image span whose embedded rows are given, since the t
 """
 
 import os
+import tempfile
 
 import numpy as np
 
@@ -81,13 +82,21 @@ def names(cfg):
     return [n for n in TAPS if n != "p3" or cfg.image_id is not None]
 
 
-def make(m, folder):
+def make(m, folder, accept_growth=False):
+    """All files are made aside and put in place together: a refused floor leaves the old dumps too."""
     os.makedirs(folder, exist_ok=True)
-    for name in names(m.cfg):
-        notes = f"prompt {name}, seed {SEEDS[name]}; row t is the last row of a prefill of t+1 tokens"
-        write_dump(m, prompt(m, name, SEEDS[name]), os.path.join(folder, f"dump-{name}.h5"),
-                   TAPS[name] == "small", notes, True)
-    floor.write(m, folder, os.path.join(folder, "noise_floor.json"))
+    place = os.path.join(folder, "noise_floor.json")
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as aside:
+        for name in names(m.cfg):
+            notes = f"prompt {name}, seed {SEEDS[name]}; row t is the last row of a prefill of t+1 tokens"
+            write_dump(m, prompt(m, name, SEEDS[name]), os.path.join(aside, f"dump-{name}.h5"),
+                       TAPS[name] == "small", notes, True)
+        new = floor.build(m, aside)
+        if not accept_growth:
+            floor.check_growth(place, new)
+        floor.save(new, os.path.join(aside, "noise_floor.json"))
+        for name in sorted(os.listdir(aside)):
+            os.replace(os.path.join(aside, name), os.path.join(folder, name))
 
 
 def search(m, count):

@@ -171,13 +171,17 @@ def finish(m, x, p, means, tap):
     return logits
 
 
-def prefill(m, inputs, tap=no_tap, oneshot=False):
-    """EXACT_PREFILL of appendix A.3 on all rows; logits of every row."""
+def prefill(m, inputs, tap=no_tap, oneshot=False, enter=None):
+    """EXACT_PREFILL of appendix A.3 on all rows; logits of every row.
+
+    `enter(layer, x)` may exchange the stream that enters a layer: how an error grows is measured so.
+    """
     embed = inputs.embedded(m)
     tap("embed", embed)
     x, p = m.streams(embed)
     shared, means = Shared(len(inputs), oneshot=oneshot), []
     for layer in range(m.cfg.n_layers):
+        x = enter(layer, x) if enter else x
         x, p, mean = m.layer(layer, x, p, inputs, shared, prefixed(tap, f"layers/{layer:02}/"))
         means += [mean] if mean is not None else []
     return finish(m, x, p, means, tap)

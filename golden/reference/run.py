@@ -73,7 +73,7 @@ def cmd_compare(args):
 
 
 def cmd_floor(args):
-    floor.write(Model(args.model), args.prompts, args.output)
+    floor.write(Model(args.model), args.prompts, args.output, args.accept_growth)
     return 0
 
 
@@ -83,7 +83,7 @@ def cmd_mini(args):
     if args.search:
         mini.search(m, args.search)
     else:
-        mini.make(m, args.outdir)
+        mini.make(m, args.outdir, args.accept_growth)
     return 0
 
 
@@ -99,6 +99,10 @@ def parser():
     def arithmetic(c):
         c.add_argument("--precision", choices=("f64", "f32"), default="f64")
         c.add_argument("--order", choices=ORDERS, default="forward", help="of float32 sums")
+
+    def growth(c):
+        c.add_argument("--accept-growth", action="store_true",
+                       help=f"replace a floor by one that grew by more than {floor.MOST_GROWTH}")
 
     c = command("dump", cmd_dump, "Run a prompt and write all taps.")
     c.add_argument("model")
@@ -126,10 +130,12 @@ def parser():
     c.add_argument("model")
     c.add_argument("--prompts", required=True, metavar="DIR")
     c.add_argument("-o", "--output", required=True)
+    growth(c)
 
     c = command("mini", cmd_mini, "Write the golden dumps and the noise floor of the mini model.")
     c.add_argument("model")
     c.add_argument("outdir")
+    growth(c)
     c.add_argument("--search", type=int, metavar="K", help="instead rank K prompt seeds by selection flips")
 
     c = command("manifest", manifest.command, "Refresh golden/MANIFEST.json, or check it.")
@@ -141,6 +147,9 @@ def main(argv=None):
     args = parser().parse_args(argv)
     try:
         return args.function(args)
+    except floor.Grown as answer:
+        print(answer, file=sys.stderr)
+        return 1
     except (OSError, KeyError, ValueError) as error:
         print(f"run.py {args.command}: {error}", file=sys.stderr)
         return 3

@@ -33,6 +33,7 @@ import hyper
 import indexer
 import manifest
 import mini
+import run
 import tokenmap
 from dump import Golden
 from model import Inputs, Model, Taps, prefill
@@ -318,6 +319,55 @@ class Properties(unittest.TestCase):
             with mock.patch.object(module, name, mutant):
                 _, report = floor.run(m, golden, "per_layer_from_exact_input")
             self.assertTrue(report.over(limits), name)
+
+
+class FloorGrowth(unittest.TestCase):
+    """A floor that grew needs a yes: else a fault of the reference loosens every gate (verification.md 11)."""
+
+    @staticmethod
+    def made(rel, row=0.02, tap="attn/o"):
+        fields = {"rel_l2_max": rel, "row_max": row}
+        run = {"by_tap": {tap: fields, "attn/u": {"rel_l2_max": 0, "row_max": 0}}}
+        return {"results": {"mini/p0": {"v": {"free_running": run, "per_layer_from_exact_input": run}}}}
+
+    def test_up_to_the_factor_is_no_growth(self):
+        self.assertEqual(floor.grown(self.made(0.01), self.made(0.01 * floor.MOST_GROWTH)), [])
+        self.assertEqual(floor.grown(self.made(0.01), self.made(0.001)), [])
+
+    def test_growth_is_told_by_tap_and_factor(self):
+        lines = floor.grown(self.made(0.01), self.made(0.0135))
+        self.assertEqual(len(lines), 2)  # in both modes
+        self.assertIn("attn/o: rel_l2_max (free_running) 0.01 -> 0.0135, 1.35 times", lines)
+        self.assertEqual(len(floor.grown(self.made(0.01), self.made(0.01, row=0.03))), 2)
+
+    def test_what_was_exact_must_stay_exact(self):
+        new = self.made(0.01)
+        for one in new["results"]["mini/p0"]["v"].values():
+            one["by_tap"]["attn/u"]["row_max"] = 1e-7
+        self.assertTrue(floor.grown(self.made(0.01), new)[0].startswith("attn/u: row_max"))
+        self.assertIn("from exact", floor.grown(self.made(0.01), new)[0])
+
+    def test_a_new_tap_is_no_growth(self):
+        self.assertEqual(floor.grown(self.made(0.01, tap="mid"), self.made(0.01)), [])
+
+    def test_the_old_file_stays_without_a_yes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "noise_floor.json")
+            with mock.patch.object(floor, "build", lambda m, _: self.made(m)):
+                floor.write(0.01, folder, path)
+                with self.assertRaises(floor.Grown) as refused:
+                    floor.write(0.02, folder, path)
+                self.assertIn("--accept-growth", str(refused.exception))
+                with open(path, encoding="utf-8") as f:
+                    self.assertEqual(json.load(f), self.made(0.01))
+                floor.write(0.02, folder, path, accept_growth=True)
+                with open(path, encoding="utf-8") as f:
+                    self.assertEqual(json.load(f), self.made(0.02))
+
+    def test_the_command_says_no(self):
+        with mock.patch.object(floor, "write", side_effect=floor.Grown("grew")), \
+                mock.patch.object(run, "Model", lambda path: None):
+            self.assertEqual(run.main(["floor", "m", "--prompts", "d", "-o", "f"]), 1)
 
 
 class Files(unittest.TestCase):

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "verify/diff/detail.h"
+
 /* What the reference stores about one kind of choice, and ours where it helps to judge. */
 typedef struct {
     dsf_dump_array margin, scores, own; /* own: scores of ours, to see whether they are equal */
@@ -36,8 +39,8 @@ static dsf_status gather(const dsf_diff_state *s, dsf_tap tap, evidence *e)
     DSF_TRY(load(s->b, tap, scores, &e->own, &e->has_own));
     dsf_floor_kind k = {0};
     if (s->floor)
-        (void)dsf_floor_get(s->floor, expert ? "ffn/router_scores" : "attn/index_scores", expert,
-                            &k);
+        (void)dsf_floor_get(s->floor, expert ? "ffn/router_scores" : "attn/index_scores",
+                            tap.layer < s->g->n_layers ? tap.layer : -1, expert, &k);
     e->carried = k.carried.known ? k.carried.row_max : k.pooled.row_max;
     e->clean = 4.0 * (k.own.row_max > 0.0 ? k.own.row_max : k.pooled.row_max);
     e->disturbed = 4.0 * fmax(k.own.row_max, k.pooled.row_max);
@@ -171,12 +174,14 @@ static double tolerance(const dsf_diff_state *s, const evidence *e, const choice
 }
 
 /* Whether the difference of this row is a tie; says why not. */
-static bool explained(const dsf_diff_state *s, const evidence *e, const choice *c, char why[240])
+static bool explained(const dsf_diff_state *s, const evidence *e, const choice *c, dsf_diff_tap *t,
+                      char why[240])
 {
     if (c->tap.id == DSF_TAP_ATTN_TOPK && dsf_state_pool_flipped(s, c->tap, c->label)) return true;
     const float *margin = e->has_margin ? row_at(&e->margin, c->label) : NULL;
     double tol = tolerance(s, e, c);
     if (margin && tol >= 0.0 && (double)*margin <= tol) return true;
+    if (margin && tol > 0.0) t->choice_ratio = fmax(t->choice_ratio, (double)*margin / tol);
     if (tol < 0.0)
         (void)snprintf(why, 240, "wrong choice at row %d: its scores equal the reference's",
                        (int)c->label);
@@ -212,6 +217,37 @@ static int64_t visible_at(const dsf_diff_state *s, dsf_tap tap, int32_t label)
     return ratio ? ((int64_t)label + 1) / ratio : 0;
 }
 
+/* What one list holds and the other lacks. Pools: blocks' first entries. */
+static void list_lost(const choice *c, int64_t block, dsf_diff_flip *f)
+{
+    int lost = 0, gained = 0;
+    for (int k = 0; k < DSF_FLIP_IDS; k++) f->lost[k] = f->gained[k] = -1;
+    if (c->tap.id == DSF_TAP_ATTN_POOL) {
+        for (int64_t i = 0; i<c->visible; i += block> 0 ? block : 1) {
+            bool a = i < c->na && c->a[i], b = i < c->nb && c->b[i];
+            if (a && !b && lost < DSF_FLIP_IDS) f->lost[lost++] = i;
+            if (b && !a && gained < DSF_FLIP_IDS) f->gained[gained++] = i;
+        }
+        return;
+    }
+    for (int64_t i = 0; i < c->na; i++)
+        if (c->a[i] >= 0 && !holds(c->b, c->nb, c->a[i]) && lost < DSF_FLIP_IDS)
+            f->lost[lost++] = c->a[i];
+    for (int64_t i = 0; i < c->nb; i++)
+        if (c->b[i] >= 0 && !holds(c->a, c->na, c->b[i]) && gained < DSF_FLIP_IDS)
+            f->gained[gained++] = c->b[i];
+}
+
+static void keep_flip(const dsf_diff_state *s, const evidence *e, const choice *c, bool tie,
+                      dsf_diff_tap *t)
+{
+    const float *margin = e->has_margin ? row_at(&e->margin, c->label) : NULL;
+    if (!t->flip) return;
+    dsf_diff_flip *f = &t->flip[t->n_flips++];
+    *f = (dsf_diff_flip){.label = c->label, .margin = margin ? (double)*margin : NAN, .tie = tie};
+    list_lost(c, s->g->pool_block, f);
+}
+
 static void wrong_row(dsf_diff_tap *t, const choice *c, const char *why)
 {
     if (t->wrong++) return;
@@ -219,7 +255,8 @@ static void wrong_row(dsf_diff_tap *t, const choice *c, const char *why)
     (void)snprintf(t->why, sizeof t->why, "%s", why);
 }
 
-static dsf_status one_row(dsf_diff_state *s, const evidence *e, const choice *c, dsf_diff_tap *t)
+static dsf_status one_row(dsf_diff_state *s, const evidence *e, const choice *c, bool *wrong,
+                          dsf_diff_tap *t)
 {
     int64_t changed;
     char why[240];
@@ -229,12 +266,15 @@ static dsf_status one_row(dsf_diff_state *s, const evidence *e, const choice *c,
     t->unequal += other;
     if (bad) {
         (void)snprintf(why, sizeof why, "row %d holds %s", (int)c->label, bad);
+        *wrong = true;
         wrong_row(t, c, why);
         return DSF_OK;
     }
     if (!other) return DSF_OK;
     t->flips++;
-    if (!explained(s, e, c, why)) {
+    *wrong = !explained(s, e, c, t, why);
+    keep_flip(s, e, c, !*wrong, t);
+    if (*wrong) {
         wrong_row(t, c, why);
         return DSF_OK;
     }
@@ -242,39 +282,49 @@ static dsf_status one_row(dsf_diff_state *s, const evidence *e, const choice *c,
     return dsf_state_flip(s, c->tap, c->label);
 }
 
-dsf_status dsf_choice_compare(dsf_diff_state *s, dsf_tap tap, const dsf_joined *j, dsf_diff_tap *t)
+dsf_status dsf_choice_compare(dsf_diff_state *s, dsf_tap tap, const dsf_joined *j, bool keep,
+                              dsf_diff_tap *t)
 {
     evidence e = {0};
+    dsf_row *row = NULL;
     dsf_status st = DSF_OK;
     t->discrete = true;
     t->rows = j->n;
     t->width = j->width;
     DSF_TRY_OUT(gather(s, tap, &e));
+    DSF_TRY_OUT(dsf_mem_new(&row, (size_t)j->n + 1, sizeof *row));
+    if (keep) DSF_TRY_OUT(dsf_mem_new(&t->flip, (size_t)j->n + 1, sizeof *t->flip));
     for (int64_t i = 0; i < j->n; i++) {
         const int64_t *pair = j->pair + 2 * i;
-        dsf_row mark = {.label = j->a->label[pair[0]]};
-        dsf_state_mark(s, tap, &mark, 1);
+        row[i].label = j->a->label[pair[0]];
+        dsf_state_mark(s, tap, &row[i], 1);
         choice c = {.tap = tap,
-                    .label = mark.label,
+                    .label = row[i].label,
                     .a = j->a->i + pair[0] * j->a->width,
                     .b = j->b->i + pair[1] * j->b->width,
                     .na = j->a->width,
                     .nb = j->b->width,
-                    .visible = visible_at(s, tap, mark.label),
-                    .disturbed = mark.disturbed};
-        DSF_TRY_OUT(one_row(s, &e, &c, t));
+                    .visible = visible_at(s, tap, row[i].label),
+                    .disturbed = row[i].disturbed};
+        row[i].status = DSF_ROW_JUDGED;
+        DSF_TRY_OUT(one_row(s, &e, &c, &row[i].over, t));
     }
+    DSF_TRY_OUT(dsf_detail_choice(s, tap, row, j->n, t));
     t->verdict = t->wrong ? DSF_DIFF_FAILED : t->flips ? DSF_DIFF_TIES : DSF_DIFF_EXACT;
     if (t->verdict == DSF_DIFF_TIES)
         (void)snprintf(t->why, sizeof t->why, "tie-flip (explained) in %lld of %lld rows",
                        (long long)t->ties, (long long)t->rows);
 out:
+    dsf_mem_free(row);
     release(&e);
     return st;
 }
 
-void dsf_choice_exact(const dsf_joined *j, dsf_diff_tap *t)
+dsf_status dsf_choice_exact(const dsf_diff_state *s, dsf_tap tap, const dsf_joined *j,
+                            dsf_diff_tap *t)
 {
+    dsf_row *row;
+    DSF_TRY(dsf_mem_new(&row, (size_t)j->n + 1, sizeof *row));
     t->discrete = true;
     t->rows = j->n;
     t->width = j->width;
@@ -291,6 +341,8 @@ void dsf_choice_exact(const dsf_joined *j, dsf_diff_tap *t)
             t->reference = (double)a[c];
             t->ours = (double)b[c];
         }
+        row[i].label = j->a->label[j->pair[2 * i]];
+        row[i].over = changed > 0;
         t->changed += changed;
         t->unequal += changed > 0;
     }
@@ -299,4 +351,7 @@ void dsf_choice_exact(const dsf_joined *j, dsf_diff_tap *t)
     if (t->changed)
         (void)snprintf(t->why, sizeof t->why, "integers must be equal: %lld differ in %lld rows",
                        (long long)t->changed, (long long)t->unequal);
+    dsf_status st = tap.id == DSF_TAP_NONE ? DSF_OK : dsf_detail_choice(s, tap, row, j->n, t);
+    dsf_mem_free(row);
+    return st;
 }

@@ -5,10 +5,12 @@
 
 #include "verify/diff/state.h"
 
-/* Compares the joined rows (integer arrays) and fills the discrete figures, verdict and why. */
+/* Compares the joined rows (integer arrays) and fills the discrete figures, verdict and why. keep:
+ * also every row with another choice. */
 DSF_MUST dsf_status dsf_choice_compare(dsf_diff_state *s, dsf_tap tap, const dsf_joined *j,
-                                       dsf_diff_tap *t);
+                                       bool keep, dsf_diff_tap *t);
 /* Integers without a margin: every element equal. */
-void dsf_choice_exact(const dsf_joined *j, dsf_diff_tap *t);
+DSF_MUST dsf_status dsf_choice_exact(const dsf_diff_state *s, dsf_tap tap, const dsf_joined *j,
+                                     dsf_diff_tap *t);
 
 #endif

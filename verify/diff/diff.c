@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "verify/diff/budget.h"
 #include "verify/diff/choice.h"
+#include "verify/diff/detail.h"
 #include "verify/diff/gate.h"
 #include "verify/diff/logits.h"
 #include "verify/diff/state.h"
@@ -14,7 +16,8 @@
 
 const char *dsf_diff_verdict_name(dsf_diff_verdict v)
 {
-    static const char *const name[] = {"exact", "within", "ties", "reported", "FAILED"};
+    static const char *const name[] = {"exact",       "within",   "ties",
+                                       "provisional", "reported", "FAILED"};
     return name[v];
 }
 
@@ -103,8 +106,10 @@ static void report_unfinite(const dsf_joined *j, const dsf_unfinite *bad, dsf_di
 }
 
 static dsf_status compare_values(dsf_diff_state *s, const dsf_walk_item *x, const dsf_joined *j,
-                                 dsf_diff_tap *t, dsf_diff_logits *logits)
+                                 bool keep, dsf_diff_report *r)
 {
+    dsf_diff_tap *t = &r->tap[r->n_taps];
+    dsf_diff_logits *logits = &r->logits;
     dsf_row *row = NULL;
     dsf_unfinite bad;
     dsf_status st = DSF_OK;
@@ -127,13 +132,14 @@ static dsf_status compare_values(dsf_diff_state *s, const dsf_walk_item *x, cons
         if (t->changed) (void)snprintf(t->why, sizeof t->why, "no gate on this dataset");
     }
     report_unfinite(j, &bad, t);
+    if (tap) DSF_TRY_OUT(dsf_detail_values(s, x->tap, j, row, keep, t));
 out:
     dsf_mem_free(row);
     return st;
 }
 
 static dsf_status compare_rows(dsf_diff_state *s, const dsf_walk_item *x, dsf_joined *j,
-                               dsf_dump_array *b, dsf_diff_report *r)
+                               dsf_dump_array *b, bool keep, dsf_diff_report *r)
 {
     dsf_diff_tap *t = &r->tap[r->n_taps];
     if (!shapes_fit(x, j, t)) return DSF_OK;
@@ -141,7 +147,7 @@ static dsf_status compare_rows(dsf_diff_state *s, const dsf_walk_item *x, dsf_jo
     j->inf_known = x->tap.id == DSF_TAP_ATTN_INDEX_SCORES;
     if (j->a->f) {
         if (x->tap.id == DSF_TAP_FFN_EXPERT_WEIGHTS) DSF_TRY(match_experts(s, x, j, b));
-        return compare_values(s, x, j, t, &r->logits);
+        return compare_values(s, x, j, keep, r);
     }
     if (!j->a->i || !b->i) { /* an axis of no entries: nothing to differ in */
         t->rows = j->n;
@@ -149,16 +155,16 @@ static dsf_status compare_rows(dsf_diff_state *s, const dsf_walk_item *x, dsf_jo
     }
     bool choice = entry_axis(x->tap.id) || x->tap.id == DSF_TAP_FFN_EXPERT_IDS;
     if (choice) {
-        DSF_TRY(dsf_choice_compare(s, x->tap, j, t));
+        DSF_TRY(dsf_choice_compare(s, x->tap, j, keep, t));
     } else {
-        dsf_choice_exact(j, t);
+        DSF_TRY(dsf_choice_exact(s, x->tap, j, t));
     }
     t->beyond = t->verdict == DSF_DIFF_FAILED;
     /* Carried noise may turn any selection; hash rows depend on ids alone. */
-    if (t->beyond && s->floor && !s->injected && s->touched && x->tap.id != DSF_TAP_ENGRAM_ROWS)
+    if (t->beyond && !s->injected && s->touched && x->tap.id != DSF_TAP_ENGRAM_ROWS)
         t->verdict = DSF_DIFF_REPORTED;
     s->touched = s->touched || t->changed > 0;
-    if (t->verdict == DSF_DIFF_TIES && !s->floor) t->verdict = DSF_DIFF_FAILED;
+    if (t->verdict == DSF_DIFF_TIES && !s->floor) t->verdict = DSF_DIFF_PROVISIONAL;
     if (t->verdict == DSF_DIFF_FAILED) t->ratio = INFINITY;
     return DSF_OK;
 }
@@ -166,6 +172,7 @@ static dsf_status compare_rows(dsf_diff_state *s, const dsf_walk_item *x, dsf_jo
 static void start_tap(dsf_diff_tap *t, const dsf_walk_item *x)
 {
     *t = (dsf_diff_tap){.layer = x->tap.layer,
+                        .tap = x->tap,
                         .gain = 1.0,
                         .limit_rel_l2 = NAN,
                         .limit_median = NAN,
@@ -173,13 +180,16 @@ static void start_tap(dsf_diff_tap *t, const dsf_walk_item *x)
                         .limit_changed = -1,
                         .limit_unequal = -1,
                         .at_row = -1,
+                        .floor_rel_l2 = NAN,
+                        .inputs_ratio = NAN,
                         .row_max_label = -1,
                         .at_column = -1};
     (void)snprintf(t->path, sizeof t->path, "%s", x->a);
     (void)snprintf(t->kind, sizeof t->kind, "%s", x->kind);
 }
 
-static dsf_status compare_item(dsf_diff_state *s, const dsf_walk_item *x, dsf_diff_report *r)
+static dsf_status compare_item(dsf_diff_state *s, const dsf_walk_item *x, bool keep,
+                               dsf_diff_report *r)
 {
     dsf_dump_array a = {0}, b = {0};
     int64_t *pair = NULL, n = 0;
@@ -193,7 +203,7 @@ static dsf_status compare_item(dsf_diff_state *s, const dsf_walk_item *x, dsf_di
     t->source = a.source;
     dsf_joined j = {.a = &a, .b = &b, .pair = pair, .n = n};
     if (x->tap.id != DSF_TAP_NONE) dsf_state_enter(s, x->tap);
-    DSF_TRY_OUT(compare_rows(s, x, &j, &b, r));
+    DSF_TRY_OUT(compare_rows(s, x, &j, &b, keep, r));
     r->values += t->rows * t->width;
     r->n_taps++;
 out:
@@ -240,9 +250,22 @@ out:
     return st;
 }
 
-static dsf_status compare_all(dsf_diff_state *s, const dsf_walk *w, dsf_diff_report *r)
+/* What a free run was computed from is known only when what ran before is compared too: not when
+ * some taps were asked for, nor when the first layer of the dump is another than the model's. */
+static bool starts_amid(const dsf_walk *w, bool some)
 {
+    for (int64_t i = 0; i < w->n && !some; i++)
+        if (w->item[i].b[0] && w->item[i].tap.id != DSF_TAP_NONE && w->item[i].tap.layer >= 0)
+            return w->item[i].tap.layer > 0;
+    return some;
+}
+
+static dsf_status compare_all(dsf_diff_state *s, const dsf_walk *w, const dsf_diff_options *o,
+                              dsf_diff_report *r)
+{
+    bool keep = o->rows, some = o->n_only > 0 || o->by_layer;
     DSF_TRY(dsf_mem_new(&r->tap, (size_t)w->n, sizeof *r->tap));
+    s->touched = !s->injected && starts_amid(w, some);
     s->alpha = 0.01 / (double)((w->n ? w->n : 1) * DSF_GATE_COUNTS);
     for (int64_t i = 0; i < w->n; i++) {
         const dsf_walk_item *x = &w->item[i];
@@ -252,7 +275,7 @@ static dsf_status compare_all(dsf_diff_state *s, const dsf_walk *w, dsf_diff_rep
             r->n_absent++;
             continue;
         }
-        DSF_TRY(x->stats ? compare_stats(s, x, r) : compare_item(s, x, r));
+        DSF_TRY(x->stats ? compare_stats(s, x, r) : compare_item(s, x, keep, r));
     }
     r->n_extra = w->n_extra;
     return dsf_buf_status(&r->absent);
@@ -281,9 +304,24 @@ static dsf_status open_floor(const dsf_diff_options *o, dsf_diff_state *s, dsf_d
 {
     if (!o->floor) return DSF_OK;
     DSF_TRY(dsf_floor_open(&s->floor, o->floor));
-    DSF_TRY(dsf_floor_bind(s->floor, s->a));
+    dsf_dump_file *bound = NULL;
+    dsf_status st = DSF_OK;
+    if (o->bind) st = dsf_dump_open(&bound, o->bind);
+    if (st == DSF_OK) st = dsf_floor_bind(s->floor, bound ? bound : s->a, s->b);
+    dsf_dump_close(bound);
+    DSF_TRY(st);
     (void)snprintf(r->floor, sizeof r->floor, "%s", dsf_floor_name(s->floor));
     return DSF_OK;
+}
+
+static void describe_report(const dsf_diff_options *o, const dsf_diff_state *s, dsf_diff_report *r)
+{
+    (void)snprintf(r->reference_path, sizeof r->reference_path, "%s", o->reference);
+    (void)snprintf(r->ours_path, sizeof r->ours_path, "%s", o->ours);
+    (void)snprintf(r->model, sizeof r->model, "%s", dsf_dump_info_of(s->a)->model);
+    r->prompt_tokens = s->n;
+    r->selects = s->selects;
+    r->provisional = !s->floor;
 }
 
 dsf_status dsf_diff_run(const dsf_diff_options *o, dsf_diff_report *r)
@@ -300,11 +338,12 @@ dsf_status dsf_diff_run(const dsf_diff_options *o, dsf_diff_report *r)
     const char *mode = o->mode ? o->mode : dsf_dump_info_of(b)->mode;
     (void)snprintf(r->mode, sizeof r->mode, "%.15s", *mode ? mode : "exact");
     r->injected = s.injected = strcmp(r->mode, "injected") == 0;
-    r->selects = s.selects;
     DSF_TRY_OUT(open_floor(o, &s, r));
+    describe_report(o, &s, r);
     DSF_TRY_OUT(dsf_walk_make(&w, a, b, o));
-    DSF_TRY_OUT(compare_all(&s, &w, r));
-    dsf_verdict_conclude(r, &w, o, dsf_dump_info_of(b), s.floor);
+    DSF_TRY_OUT(compare_all(&s, &w, o, r));
+    if (s.floor) DSF_TRY_OUT(dsf_budget_make(r, s.floor, s.g));
+    dsf_verdict_conclude(r, &w, o, &s);
 out:
     dsf_walk_free(&w);
     dsf_floor_close(s.floor);
@@ -316,7 +355,12 @@ out:
 
 void dsf_diff_report_free(dsf_diff_report *r)
 {
+    for (int64_t i = 0; r->tap && i < r->n_taps; i++) {
+        dsf_mem_free(r->tap[i].row);
+        dsf_mem_free(r->tap[i].flip);
+    }
     dsf_mem_free(r->tap);
+    dsf_mem_free(r->budget);
     dsf_buf_free(&r->absent);
     *r = (dsf_diff_report){0};
 }

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "ckpt/digest.h"
+#include "ckpt/index.h"
 #include "verify/diff/sha256.h"
 
 struct dsf_floor {
@@ -123,7 +123,9 @@ static dsf_status check_bound(const dsf_floor *f, const dsf_json *binding, const
                               const char *have)
 {
     const dsf_json *v = dsf_json_get(binding, key);
-    if (!v) return DSF_OK;
+    if (!v)
+        return DSF_FAIL(DSF_EINVAL, "%s: its binding names no %s (this reference has %.80s)",
+                        f->path, key, *have ? have : "(none)");
     const char *want = dsf_json_text(v, NULL);
     if (strcmp(want, have) == 0) return DSF_OK;
     return DSF_FAIL(DSF_EINVAL, "%s: bound to %s %.80s; this reference has %.80s", f->path, key,
@@ -189,20 +191,48 @@ out:
     return st;
 }
 
+/* Rows behind the prompt are decoded ones: another class of tokens. */
+static const char *token_class(const dsf_dump_info *info)
+{
+    return info->prompt_length < info->n_tokens ? "prefill+decode" : "prefill";
+}
+
 static dsf_status bind_digests(const dsf_floor *f, const dsf_dump_info *info)
 {
     const dsf_json *binding = dsf_json_get(f->root, "binding");
-    char config[33];
-    dsf_digest_bytes(info->config_json, strlen(info->config_json), config);
+    char config[65];
+    dsf_sha256_hex(info->config_json, strlen(info->config_json), config);
     DSF_TRY(check_bound(f, binding, "model", info->model));
     DSF_TRY(check_bound(f, binding, "model_digest", info->checkpoint_digest));
     DSF_TRY(check_bound(f, binding, "reference_digest", info->plan_digest));
-    DSF_TRY(check_bound(f, binding, "config_digest", config));
+    DSF_TRY(check_bound(f, binding, "config_sha256", config));
     DSF_TRY(check_bound(f, binding, "producer", info->producer));
+    DSF_TRY(check_bound(f, binding, "backend", info->backend));
+    DSF_TRY(check_bound(f, binding, "token_class", token_class(info)));
     return check_prompts(f, binding, info);
 }
 
-dsf_status dsf_floor_bind(dsf_floor *f, const dsf_dump_file *reference)
+/* Ours says which weights it ran on; they must be those of the folder that was measured. */
+static dsf_status bind_weights(const dsf_floor *f, const dsf_dump_info *ours)
+{
+    char folder[4096], path[4096], digest[33];
+    dsf_ckpt *ckpt = NULL;
+    dsf_status st = DSF_OK;
+    if (strlen(ours->checkpoint_digest) != 32) return DSF_OK; /* of another engine: not said */
+    (void)snprintf(path, sizeof path, "%s", f->path);
+    (void)snprintf(folder, sizeof folder, "%s", dirname(path));
+    DSF_TRY(dsf_file_join(path, folder, f->set));
+    DSF_TRY_OUT(dsf_ckpt_open(&ckpt, path));
+    DSF_TRY_OUT(dsf_ckpt_digest(ckpt, digest));
+    if (strcmp(digest, ours->checkpoint_digest) != 0)
+        st = DSF_FAIL(DSF_EINVAL, "%s: measured on the weights %s of %s; %s was made with %s",
+                      f->path, digest, path, ours->path, ours->checkpoint_digest);
+out:
+    dsf_ckpt_close(ckpt);
+    return st;
+}
+
+dsf_status dsf_floor_bind(dsf_floor *f, const dsf_dump_file *reference, const dsf_dump_file *ours)
 {
     const dsf_dump_info *info = dsf_dump_info_of(reference);
     (void)snprintf(f->set, sizeof f->set, "%s", info->model);
@@ -212,7 +242,9 @@ dsf_status dsf_floor_bind(dsf_floor *f, const dsf_dump_file *reference)
     if (!has_set(f, f->set))
         return DSF_FAIL(DSF_EINVAL, "%s: holds no measurement of model %s (%s)", f->path,
                         *f->set ? f->set : "(none)", info->path);
-    return f->official ? bind_folder(f, info) : bind_digests(f, info);
+    if (!f->official) return bind_digests(f, info);
+    DSF_TRY(bind_folder(f, info));
+    return ours ? bind_weights(f, dsf_dump_info_of(ours)) : DSF_OK;
 }
 
 static double field(const dsf_json *tap, const char *key)
@@ -282,10 +314,39 @@ static double by_rule(double noise, double least)
     return 4.0 * noise > least ? 4.0 * noise : least;
 }
 
-bool dsf_floor_get(const dsf_floor *f, const char *kind, bool is_f32, dsf_floor_kind *out)
+/* Carried noise up to one layer behind this one: in which layer a first choice flips is chance, how
+ * far the noise has come by then is not. */
+static void narrow(const dsf_floor *f, dsf_floor_kind *k, const char *kind, int layer)
+{
+    char own[96];
+    double rel = 0.0, row = 0.0;
+    bool known = false;
+    (void)snprintf(own, sizeof own, "%s/%s", f->set, f->prompt);
+    const dsf_json *set = dsf_json_get(dsf_json_get(f->root, "results"), own);
+    for (const dsf_json *v = set ? dsf_json_first(set) : NULL; v; v = dsf_json_next(v)) {
+        const dsf_json *run = dsf_json_get(v, "free_running");
+        const dsf_json *list = dsf_json_get(dsf_json_get(run, "by_layer"), kind);
+        const dsf_json *one = list ? dsf_json_first(list) : NULL;
+        for (int l = 0; one && l <= layer + 1; one = dsf_json_next(one), l++) {
+            const dsf_json *a = dsf_json_first(one);
+            double d = 0.0;
+            if (!a) continue; /* null: that layer has no such tap */
+            if (dsf_json_double(a, &d) == DSF_OK) widen(&rel, d);
+            if (dsf_json_next(a) && dsf_json_double(dsf_json_next(a), &d) == DSF_OK) widen(&row, d);
+            known = true;
+        }
+    }
+    if (!known) return;
+    k->carried.rel_l2 = rel;
+    k->carried.row_max = row;
+}
+
+bool dsf_floor_get(const dsf_floor *f, const char *kind, int layer, bool is_f32,
+                   dsf_floor_kind *out)
 {
     *out = (dsf_floor_kind){0};
     gather(f, out, kind);
+    if (layer >= 0 && out->carried.known) narrow(f, out, kind, layer);
     const dsf_json *table =
         dsf_json_get(dsf_json_get(f->root, "recommended_limits_injected_mode"), "by_tap");
     const dsf_json *tap = dsf_json_get(table, kind);
@@ -303,4 +364,48 @@ bool dsf_floor_get(const dsf_floor *f, const char *kind, bool is_f32, dsf_floor_
     if (out->limit_rel_l2 == 0.0) out->limit_rel_l2 = rel;
     if (out->limit_row_median == 0.0) out->limit_row_median = median;
     return out->own.known || out->pooled.known;
+}
+
+/* Layer `l` of by_layer.out of one run into to[l]; how many layers it has. */
+static int add_layers(double *to, int n_layers, const dsf_json *run)
+{
+    const dsf_json *list = dsf_json_get(dsf_json_get(run, "by_layer"), "out");
+    int n = 0;
+    if (!list) return 0;
+    for (const dsf_json *v = dsf_json_first(list); v && n < n_layers; v = dsf_json_next(v), n++) {
+        double d = 0.0;
+        const dsf_json *rel = dsf_json_first(v);
+        if (rel && dsf_json_double(rel, &d) == DSF_OK) widen(&to[n], d);
+    }
+    return n;
+}
+
+bool dsf_floor_streams(const dsf_floor *f, int n_layers, double *local, double *carried)
+{
+    char own[96];
+    int n = 0;
+    (void)snprintf(own, sizeof own, "%s/%s", f->set, f->prompt);
+    const dsf_json *set = dsf_json_get(dsf_json_get(f->root, "results"), own);
+    for (int l = 0; l < n_layers; l++) local[l] = carried[l] = 0.0;
+    if (!set) return false;
+    for (const dsf_json *v = dsf_json_first(set); v; v = dsf_json_next(v)) {
+        n = add_layers(local, n_layers, dsf_json_get(v, "per_layer_from_exact_input"));
+        (void)add_layers(carried, n_layers, dsf_json_get(v, "free_running"));
+    }
+    return n == n_layers && n > 0;
+}
+
+double dsf_floor_growth(const dsf_floor *f, int from, int to)
+{
+    char own[96];
+    double d = 1.0;
+    if (from >= to) return 1.0;
+    (void)snprintf(own, sizeof own, "%s/%s", f->set, f->prompt);
+    /* row l: an error put into the input of layer l, read at the outputs of l, l + 1, ... */
+    const dsf_json *v = dsf_json_get(dsf_json_get(f->root, "growth"), own);
+    v = v ? dsf_json_first(v) : NULL;
+    for (int l = 0; v && l < from + 1; l++) v = dsf_json_next(v);
+    v = v ? dsf_json_first(v) : NULL;
+    for (int k = from + 1; v && k < to; k++) v = dsf_json_next(v);
+    return v && dsf_json_double(v, &d) == DSF_OK ? d : 1.0;
 }

@@ -7,6 +7,7 @@
 
 #include "verify/diff/chance.h"
 #include "verify/diff/classes.h"
+#include "verify/diff/provisional.h"
 
 static void say(dsf_diff_tap *t, const char *fmt, ...) DSF_PRINTF(2, 3);
 static void say(dsf_diff_tap *t, const char *fmt, ...)
@@ -53,7 +54,8 @@ static bool get_limits(const dsf_diff_state *s, dsf_tap tap, const dsf_diff_tap 
     bool known = false;
     *l = (limits){.f32 = t->source == DSF_SRC_F32};
     for (int i = 0; i < names && !known; i++)
-        known = dsf_floor_get(s->floor, name[i], l->f32, &l->k);
+        known = dsf_floor_get(s->floor, name[i], tap.layer < s->g->n_layers ? tap.layer : -1,
+                              l->f32, &l->k);
     if (!known) return false;
     const dsf_floor_noise *own = &l->k.own, *all = &l->k.pooled;
     double worst = fmax(own->row_max, all->row_max);
@@ -72,6 +74,12 @@ static bool get_limits(const dsf_diff_state *s, dsf_tap tap, const dsf_diff_tap 
     return true;
 }
 
+static void judge_row(dsf_row *r, double limit)
+{
+    r->ratio = limit > 0.0 ? r->rel / limit : r->rel > 0.0 ? INFINITY : 0.0;
+    r->over = r->ratio > 1.0;
+}
+
 static double row_limit(const limits *l, const dsf_row *r)
 {
     double base = r->disturbed ? l->disturbed : l->clean;
@@ -84,21 +92,20 @@ static void raise_ratio(dsf_diff_tap *t, double figure, double limit)
     if (ratio > t->ratio) t->ratio = ratio;
 }
 
-static void check_rows(const dsf_row *row, int64_t n, const limits *l, dsf_diff_tap *t)
+static void check_rows(dsf_row *row, int64_t n, const limits *l, dsf_diff_tap *t)
 {
     double worst = 0.0;
     int64_t over = 0, first = -1;
     t->limit_row = l->disturbed;
     for (int64_t i = 0; i < n; i++) {
         if (row[i].status != DSF_ROW_JUDGED) continue;
-        double limit = row_limit(l, &row[i]);
-        double ratio = limit > 0.0 ? row[i].rel / limit : row[i].rel > 0.0 ? INFINITY : 0.0;
-        raise_ratio(t, row[i].rel, limit);
-        if (ratio > worst) {
-            worst = ratio;
-            t->limit_row = limit;
+        judge_row(&row[i], row_limit(l, &row[i]));
+        t->ratio = fmax(t->ratio, row[i].ratio);
+        if (row[i].ratio > worst) {
+            worst = row[i].ratio;
+            t->limit_row = row_limit(l, &row[i]);
         }
-        if (ratio > 1.0 && over++ == 0) first = i;
+        if (row[i].over && over++ == 0) first = i;
     }
     if (!over) return;
     t->beyond = true;
@@ -195,14 +202,15 @@ static dsf_status check_classes(const dsf_diff_state *s, dsf_tap tap, const dsf_
 }
 
 /* Exact kinds: a row must be equal unless what it is computed from already differs. */
-static void check_exact(const dsf_diff_state *s, const dsf_row *row, const limits *l,
-                        dsf_diff_tap *t)
+static void check_exact(const dsf_diff_state *s, dsf_row *row, const limits *l, dsf_diff_tap *t)
 {
     int64_t bad = 0;
     int32_t first = -1;
     for (int64_t i = 0; i < t->rows; i++) {
         bool excused = row[i].disturbed && row[i].rel <= l->disturbed + row[i].step;
         if (row[i].changed == 0 || excused || row[i].status != DSF_ROW_JUDGED) continue;
+        row[i].over = true;
+        row[i].ratio = INFINITY;
         if (bad++ == 0) first = row[i].label;
     }
     /* not quite exact in this prompt's own measurement: as many as were counted there */
@@ -220,11 +228,15 @@ static void check_exact(const dsf_diff_state *s, const dsf_row *row, const limit
 
 /* Carried noise of a project floor (verification.md 12): 1.5 pooled, 3 for a row, 5 for an element.
  */
-static bool check_carried(const dsf_floor_noise *noise, dsf_diff_tap *t)
+static bool check_carried(const limits *l, dsf_row *row, dsf_diff_tap *t)
 {
-    t->limit_rel_l2 = 1.5 * noise->rel_l2;
-    t->limit_row = 3.0 * noise->row_max;
-    double limit_abs = 5.0 * noise->max_abs;
+    const dsf_floor_noise *noise = &l->k.carried;
+    double limit_abs = 5.0 * noise->max_abs, step = 0.0;
+    for (int64_t i = 0; i < t->rows; i++) step = fmax(step, row[i].step);
+    /* what one layer may add from exact inputs is never an error behind others */
+    t->limit_rel_l2 = fmax(1.5 * noise->rel_l2, l->k.limit_rel_l2);
+    t->limit_row = fmax(3.0 * noise->row_max, l->disturbed + step);
+    for (int64_t i = 0; i < t->rows; i++) judge_row(&row[i], t->limit_row);
     raise_ratio(t, t->rel_l2, t->limit_rel_l2);
     raise_ratio(t, t->row_max, t->limit_row);
     raise_ratio(t, t->max_abs, limit_abs);
@@ -239,15 +251,17 @@ static bool check_carried(const dsf_floor_noise *noise, dsf_diff_tap *t)
  * above the noise and 9 times below the smallest change that acts (golden-official README). That
  * was measured where every list is one block; longer ones are cut by the reference's prompt length.
  */
-static void judge_free(const dsf_diff_state *s, dsf_tap tap, const limits *l, dsf_diff_tap *t)
+static void judge_free(const dsf_diff_state *s, dsf_tap tap, const limits *l, dsf_row *row,
+                       dsf_diff_tap *t)
 {
     bool good = true, gated = false;
+    t->floor_rel_l2 = l->k.carried.known ? l->k.carried.rel_l2 : NAN;
     t->ratio = 0.0;
     t->limit_median = NAN;
     t->limit_changed = t->limit_unequal = -1;
     if (!dsf_floor_official(s->floor) && l->k.carried.known) {
         gated = true;
-        good = check_carried(&l->k.carried, t);
+        good = check_carried(l, row, t);
     } else if (!s->selects && s->one_block && tap.id == DSF_TAP_OUT && tap.layer < s->g->n_layers) {
         gated = true;
         t->limit_rel_l2 = 1e-3;
@@ -268,6 +282,7 @@ static void judge_free(const dsf_diff_state *s, dsf_tap tap, const limits *l, ds
 
 static void conclude(dsf_diff_tap *t, bool gated)
 {
+    t->local = true;
     if (!gated)
         t->verdict = t->changed ? DSF_DIFF_REPORTED : DSF_DIFF_EXACT;
     else if (t->beyond)
@@ -280,22 +295,17 @@ static void conclude(dsf_diff_tap *t, bool gated)
         say(t, "rows below the window: the reference cuts its blocks by prompt length");
 }
 
-dsf_status dsf_gate_values(const dsf_diff_state *s, dsf_tap tap, const dsf_joined *j,
-                           const dsf_row *row, dsf_diff_tap *t)
+dsf_status dsf_gate_values(const dsf_diff_state *s, dsf_tap tap, const dsf_joined *j, dsf_row *row,
+                           dsf_diff_tap *t)
 {
     limits l;
     (void)j;
-    if (!s->floor) { /* bit-equal, or the first divergence */
-        t->limit_row = 0.0;
-        t->beyond = t->changed > 0;
-        t->ratio = t->beyond ? INFINITY : 0.0;
-        if (t->beyond)
-            say(t, "%lld of %lld rows differ; no floor was given, so they must be bit-equal",
-                (long long)t->unequal, (long long)t->rows);
-        t->verdict = t->beyond ? DSF_DIFF_FAILED : DSF_DIFF_EXACT;
+    if (!s->floor) {
+        dsf_provisional_judge(s, tap, row, t);
         return DSF_OK;
     }
     bool known = get_limits(s, tap, t, &l);
+    if (known) t->floor_rel_l2 = fmax(l.k.own.rel_l2, l.k.pooled.rel_l2);
     if (exact_kind(s, tap.id)) {
         check_exact(s, row, &l, t);
         known = true;
@@ -313,6 +323,6 @@ dsf_status dsf_gate_values(const dsf_diff_state *s, dsf_tap tap, const dsf_joine
         tap.id == DSF_TAP_EMBED)
         conclude(t, known);
     else
-        judge_free(s, tap, &l, t);
+        judge_free(s, tap, &l, row, t);
     return DSF_OK;
 }

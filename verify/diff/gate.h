@@ -19,9 +19,9 @@
 
 #include "verify/diff/state.h"
 
-/* Sets limits, ratio, verdict, beyond and why of t from its rows. */
+/* Sets limits, ratio, verdict, beyond and why of t, ratio and over of its rows. */
 DSF_MUST dsf_status dsf_gate_values(const dsf_diff_state *s, dsf_tap tap, const dsf_joined *j,
-                                    const dsf_row *row, dsf_diff_tap *t);
+                                    dsf_row *row, dsf_diff_tap *t);
 /* Counts of a report for the Bonferroni correction: the whole tap, and its classes. */
 enum { DSF_GATE_COUNTS = 8 };
 

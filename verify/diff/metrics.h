@@ -20,6 +20,7 @@ typedef struct {
     int32_t label;
     dsf_row_status status;
     bool disturbed;      /* something that it is computed from already differs */
+    bool over;           /* wrong: beyond its limit; set by the gate */
     int64_t changed;     /* elements with another value */
     int64_t worst;       /* column of the largest difference */
     double diff2, size2; /* squared norms of difference and reference */
@@ -27,6 +28,7 @@ typedef struct {
     double max_abs;
     double step; /* one rounding step of the source format at the row's largest element, relative to
                     the row's norm: what a single flipped rounding can cost at most */
+    double ratio; /* rel over the limit of this row; set by the gate */
 } dsf_row;
 
 typedef struct {

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "verify/diff/diff.h"
+#include "verify/diff/causes.h"
+#include "verify/diff/sentence.h"
 
 static void figure(dsf_buf *b, double v, int width)
 {
@@ -106,6 +107,25 @@ static void print_logits(const dsf_diff_logits *l, dsf_buf *b)
                 (long long)l->ties, (long long)l->warned, (long long)l->wrong);
 }
 
+/* What noise alone makes of each stream, beside what was measured. */
+static void print_budget(const dsf_diff_report *r, dsf_buf *b)
+{
+    if (!r->n_budget) return;
+    dsf_buf_str(b, "error budget (relative L2 of out)\n"
+                   "layer     floor    budget  measured  measured/budget\n");
+    for (int i = 0; i < r->n_budget; i++) {
+        const dsf_diff_budget *x = &r->budget[i];
+        dsf_buf_fmt(b, "%5d ", x->layer);
+        figure(b, x->floor, 9);
+        dsf_buf_char(b, ' ');
+        figure(b, x->budget, 9);
+        dsf_buf_char(b, ' ');
+        figure(b, x->measured, 9);
+        dsf_buf_fmt(b, "  %.2g\n", x->budget > 0.0 ? x->measured / x->budget : 0.0);
+    }
+    dsf_buf_char(b, '\n');
+}
+
 static void print_absent(const dsf_diff_report *r, bool all, dsf_buf *b)
 {
     const char *at = r->absent.data ? r->absent.data : "";
@@ -124,9 +144,15 @@ static void print_absent(const dsf_diff_report *r, bool all, dsf_buf *b)
 void dsf_diff_print(const dsf_diff_report *r, bool all, dsf_buf *b)
 {
     dsf_buf_fmt(b, "%s\n", r->verdict);
+    if (r->first >= 0 && !r->good) dsf_causes_print(&r->tap[r->first], b);
+    dsf_diff_print_tables(r, all, b);
+}
+
+void dsf_diff_print_tables(const dsf_diff_report *r, bool all, dsf_buf *b)
+{
     if (r->ours_notes[0]) dsf_buf_fmt(b, "%s\n", r->ours_notes);
     dsf_buf_fmt(b, "mode %s; %s; rows %s\n\n", r->mode,
-                r->floor[0] ? r->floor : "no floor: everything must be bit-equal",
+                r->floor[0] ? r->floor : "no floor: provisional limits, no pass unless bit-equal",
                 r->selects ? "select among entries" : "take every visible entry");
     if (r->n_taps) print_head(b);
     for (int64_t i = 0; i < r->n_taps; i++)
@@ -136,10 +162,71 @@ void dsf_diff_print(const dsf_diff_report *r, bool all, dsf_buf *b)
         for (int64_t i = 0; i < r->n_taps; i++) print_kind(r, i, b);
     }
     if (r->n_taps) dsf_buf_char(b, '\n');
+    print_budget(r, b);
     print_logits(&r->logits, b);
     print_absent(r, all, b);
     if (r->n_extra)
         dsf_buf_fmt(b, "only here, not compared: %lld datasets\n", (long long)r->n_extra);
+}
+
+void dsf_diff_json_num(dsf_buf *b, const char *key, double v)
+{
+    if (isinf(v))
+        dsf_json_add_cstr(b, key, v > 0 ? "inf" : "-inf");
+    else
+        dsf_json_add_num(b, key, v);
+}
+
+static void json_rows(const dsf_diff_tap *t, dsf_buf *b)
+{
+    if (!t->row) return;
+    dsf_json_begin(b, "row", '{');
+    dsf_json_begin(b, "label", '[');
+    for (int64_t i = 0; i < t->n_row; i++) dsf_json_add_int(b, NULL, t->row[i].label);
+    dsf_json_end(b, ']');
+    dsf_json_begin(b, "rel_l2", '[');
+    for (int64_t i = 0; i < t->n_row; i++) dsf_diff_json_num(b, NULL, t->row[i].rel_l2);
+    dsf_json_end(b, ']');
+    dsf_json_begin(b, "ratio", '[');
+    for (int64_t i = 0; i < t->n_row; i++) dsf_diff_json_num(b, NULL, t->row[i].ratio);
+    dsf_json_end(b, ']');
+    dsf_json_end(b, '}');
+}
+
+static void json_ids(const char *key, const int64_t *id, dsf_buf *b)
+{
+    dsf_json_begin(b, key, '[');
+    for (int k = 0; k < DSF_FLIP_IDS && id[k] >= 0; k++) dsf_json_add_int(b, NULL, id[k]);
+    dsf_json_end(b, ']');
+}
+
+static void json_flips(const dsf_diff_tap *t, dsf_buf *b)
+{
+    if (!t->flip) return;
+    dsf_json_begin(b, "flip", '[');
+    for (int64_t i = 0; i < t->n_flips; i++) {
+        const dsf_diff_flip *f = &t->flip[i];
+        dsf_json_begin(b, NULL, '{');
+        dsf_json_add_int(b, "label", f->label);
+        dsf_diff_json_num(b, "margin", f->margin);
+        json_ids("lost", f->lost, b);
+        json_ids("gained", f->gained, b);
+        dsf_json_add_cstr(b, "class", f->tie ? "tie" : "wrong");
+        dsf_json_end(b, '}');
+    }
+    dsf_json_end(b, ']');
+}
+
+static void json_detail(const dsf_diff_tap *t, dsf_buf *b)
+{
+    dsf_diff_json_num(b, "floor_rel_l2", t->floor_rel_l2);
+    dsf_diff_json_num(b, "inputs_ratio", t->inputs_ratio);
+    dsf_json_add_cstr(b, "inputs_at", t->inputs_at);
+    dsf_json_add_int(b, "wrong_rows", t->wrong_rows);
+    dsf_json_add_cstr(b, "wrong_at", t->wrong_at);
+    dsf_json_add_cstr(b, "pattern", t->pattern.text);
+    json_rows(t, b);
+    json_flips(t, b);
 }
 
 static void json_tap(const dsf_diff_tap *t, dsf_buf *b)
@@ -153,33 +240,36 @@ static void json_tap(const dsf_diff_tap *t, dsf_buf *b)
     dsf_json_add_int(b, "elements", t->rows * t->width);
     dsf_json_add_int(b, "ungated_rows", t->ungated);
     dsf_json_add_int(b, "changed", t->changed);
-    dsf_json_add_int(b, "unequal_rows", t->unequal);
+    dsf_json_add_int(b, "unequal", t->unequal);
+    dsf_json_add_bool(b, "discrete", t->discrete);
+    dsf_json_add_int(b, "width", t->width);
     if (t->discrete) {
         dsf_json_add_int(b, "flips", t->flips);
         dsf_json_add_int(b, "ties", t->ties);
         dsf_json_add_int(b, "wrong", t->wrong);
     } else {
-        dsf_json_add_num(b, "rel_l2", t->rel_l2);
-        dsf_json_add_num(b, "row_median", t->row_median);
-        dsf_json_add_num(b, "row_max", t->row_max);
+        dsf_diff_json_num(b, "rel_l2", t->rel_l2);
+        dsf_diff_json_num(b, "row_median", t->row_median);
+        dsf_diff_json_num(b, "row_max", t->row_max);
         dsf_json_add_int(b, "row_max_label", t->row_max_label);
-        dsf_json_add_num(b, "max_abs", t->max_abs);
-        dsf_json_add_num(b, "gain", t->gain);
-        dsf_json_add_num(b, "bias_z", t->bias_z);
+        dsf_diff_json_num(b, "max_abs", t->max_abs);
+        dsf_diff_json_num(b, "gain", t->gain);
+        dsf_diff_json_num(b, "bias_z", t->bias_z);
         dsf_json_add_int(b, "zeros_of_other_sign", t->zeros);
-        dsf_json_add_num(b, "limit_rel_l2", t->limit_rel_l2);
-        dsf_json_add_num(b, "limit_row_median", t->limit_median);
-        dsf_json_add_num(b, "limit_row", t->limit_row);
+        dsf_diff_json_num(b, "limit_rel_l2", t->limit_rel_l2);
+        dsf_diff_json_num(b, "limit_median", t->limit_median);
+        dsf_diff_json_num(b, "limit_row", t->limit_row);
         dsf_json_add_int(b, "limit_changed", t->limit_changed);
-        dsf_json_add_int(b, "limit_unequal_rows", t->limit_unequal);
+        dsf_json_add_int(b, "limit_unequal", t->limit_unequal);
     }
-    dsf_json_add_num(b, "ratio", t->ratio);
+    json_detail(t, b);
+    dsf_diff_json_num(b, "ratio", t->ratio);
     dsf_json_add_bool(b, "beyond", t->beyond);
     if (t->at_row >= 0) dsf_json_add_int(b, "at_row", t->at_row);
     if (t->at_column >= 0) {
         dsf_json_add_int(b, "at_column", t->at_column);
-        dsf_json_add_num(b, "reference", t->reference);
-        dsf_json_add_num(b, "ours", t->ours);
+        dsf_diff_json_num(b, "reference", t->reference);
+        dsf_diff_json_num(b, "ours", t->ours);
     }
     dsf_json_add_cstr(b, "why", t->why);
     dsf_json_end(b, '}');
@@ -189,19 +279,66 @@ static void json_logits(const dsf_diff_logits *l, dsf_buf *b)
 {
     dsf_json_begin(b, "logits", '{');
     dsf_json_add_int(b, "rows", l->rows);
-    dsf_json_add_num(b, "kl_mean", l->kl_mean);
-    dsf_json_add_num(b, "kl_max", l->kl_max);
+    dsf_diff_json_num(b, "kl_mean", l->kl_mean);
+    dsf_diff_json_num(b, "kl_max", l->kl_max);
     dsf_json_add_int(b, "kl_max_row", l->kl_max_row);
-    dsf_json_add_num(b, "top1", l->top1);
+    dsf_diff_json_num(b, "top1", l->top1);
     dsf_json_add_int(b, "near_ties", l->ties);
     dsf_json_add_int(b, "gap_to_half", l->warned);
     dsf_json_add_int(b, "gap_above_half", l->wrong);
     dsf_json_end(b, '}');
 }
 
+static void json_first(const dsf_diff_report *r, dsf_buf *b)
+{
+    if (r->first < 0) {
+        dsf_diff_json_num(b, "first", NAN);
+        return;
+    }
+    const dsf_diff_tap *t = &r->tap[r->first];
+    dsf_json_begin(b, "first", '{');
+    dsf_json_add_cstr(b, "path", t->path);
+    dsf_json_add_cstr(b, "kind", t->kind);
+    dsf_json_add_int(b, "layer", t->layer);
+    dsf_json_add_cstr(b, "sentence", r->sentence);
+    dsf_json_add_cstr(b, "pattern", t->pattern.text);
+    dsf_causes_json(t, b);
+    dsf_diff_json_num(b, "inputs_ratio", t->inputs_ratio);
+    dsf_diff_json_num(b, "local_ratio", t->local ? dsf_sentence_floor_ratio(t) : NAN);
+    dsf_json_end(b, '}');
+}
+
+static void json_budget(const dsf_diff_report *r, dsf_buf *b)
+{
+    dsf_json_begin(b, "budget", '[');
+    for (int i = 0; i < r->n_budget; i++) {
+        dsf_json_begin(b, NULL, '{');
+        dsf_json_add_int(b, "layer", r->budget[i].layer);
+        dsf_json_add_cstr(b, "tap", "out");
+        dsf_diff_json_num(b, "floor", r->budget[i].floor);
+        dsf_diff_json_num(b, "budget", r->budget[i].budget);
+        dsf_diff_json_num(b, "measured", r->budget[i].measured);
+        dsf_json_end(b, '}');
+    }
+    dsf_json_end(b, ']');
+}
+
 void dsf_diff_json(const dsf_diff_report *r, dsf_buf *b)
 {
     dsf_json_begin(b, NULL, '{');
+    dsf_diff_json_fields(r, b);
+    dsf_json_end(b, '}');
+    dsf_buf_char(b, '\n');
+}
+
+void dsf_diff_json_fields(const dsf_diff_report *r, dsf_buf *b)
+{
+    dsf_json_add_cstr(b, "schema", "dsf-diff-1");
+    dsf_json_add_cstr(b, "reference", r->reference_path);
+    dsf_json_add_cstr(b, "ours", r->ours_path);
+    dsf_json_add_cstr(b, "model", r->model);
+    dsf_json_add_int(b, "prompt_tokens", r->prompt_tokens);
+    dsf_json_add_bool(b, "provisional", r->provisional);
     dsf_json_add_cstr(b, "verdict", r->verdict);
     dsf_json_add_bool(b, "good", r->good);
     dsf_json_add_bool(b, "gated", r->gated);
@@ -211,8 +348,9 @@ void dsf_diff_json(const dsf_diff_report *r, dsf_buf *b)
     dsf_json_add_bool(b, "selects", r->selects);
     dsf_json_add_int(b, "taps_compared", r->n_taps);
     dsf_json_add_int(b, "values_compared", r->values);
-    if (r->first >= 0) dsf_json_add_cstr(b, "first", r->tap[r->first].path);
-    dsf_json_add_num(b, "worst_ratio", r->worst);
+    json_first(r, b);
+    json_budget(r, b);
+    dsf_diff_json_num(b, "worst_ratio", r->worst);
     if (r->worst_at >= 0) dsf_json_add_cstr(b, "worst_at", r->tap[r->worst_at].path);
     if (r->logits.present) json_logits(&r->logits, b);
     dsf_json_begin(b, "absent", '[');
@@ -225,6 +363,4 @@ void dsf_diff_json(const dsf_diff_report *r, dsf_buf *b)
     dsf_json_begin(b, "taps", '[');
     for (int64_t i = 0; i < r->n_taps; i++) json_tap(&r->tap[i], b);
     dsf_json_end(b, ']');
-    dsf_json_end(b, '}');
-    dsf_buf_char(b, '\n');
 }

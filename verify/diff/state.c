@@ -23,6 +23,12 @@ dsf_status dsf_state_open(dsf_diff_state *s, dsf_dump_file *a, dsf_dump_file *b)
 {
     *s = (dsf_diff_state){.a = a, .b = b, .g = &dsf_dump_info_of(a)->geometry, .layer = -1};
     s->n = dsf_dump_info_of(a)->n_tokens;
+    s->first_flip = s->decode_from = -1;
+    int64_t n_image = 0, prompt = dsf_dump_info_of(b)->prompt_length;
+    if (prompt > 0 && prompt < s->n) s->decode_from = (int32_t)prompt;
+    DSF_TRY(dsf_dump_read_axis(a, "image_mask", &s->image, &n_image));
+    if (n_image != s->n) dsf_mem_free(s->image);
+    if (n_image != s->n) s->image = NULL;
     s->selects = any_selects(s->g, s->n);
     s->one_block = s->g->window + s->g->index_topk <= BLOCK_SLOTS;
     DSF_TRY(dsf_mem_new(&s->dirty, (size_t)s->n, 1));
@@ -37,6 +43,7 @@ void dsf_state_close(dsf_diff_state *s)
     dsf_mem_free(s->dirty_entry);
     dsf_mem_free(s->expert_flip);
     dsf_mem_free(s->pool_flip);
+    dsf_mem_free(s->image);
     for (int i = 0; i < DSF_DUMP_MAX_LAYERS; i++) dsf_mem_free(s->flip[i]);
     *s = (dsf_diff_state){0};
 }
@@ -119,6 +126,7 @@ dsf_status dsf_state_flip(dsf_diff_state *s, dsf_tap tap, int32_t label)
 {
     s->touched = true;
     if (label < 0 || label >= s->n) return DSF_OK;
+    if (s->first_flip < 0 || label < s->first_flip) s->first_flip = label;
     if (tap.id == DSF_TAP_ATTN_POOL) {
         s->pool_flip[label] = 1;
     } else if (tap.id == DSF_TAP_FFN_EXPERT_IDS) {

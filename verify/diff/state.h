@@ -25,6 +25,9 @@ typedef struct {
     bool touched; /* some rounded tap or choice differs: a free run is on its own from here */
     uint8_t *flip[DSF_DUMP_MAX_LAYERS]; /* [n] rows whose top-k fell the other way at a tie */
     uint8_t *pool_flip;                 /* [n] */
+    int32_t first_flip;                 /* lowest label with a flipped choice so far, -1 */
+    int32_t decode_from;                /* first decoded row, -1 when all were prefilled */
+    int32_t *image;                     /* [n] nonzero in image spans, or NULL */
 } dsf_diff_state;
 
 DSF_MUST dsf_status dsf_state_open(dsf_diff_state *s, dsf_dump_file *a, dsf_dump_file *b);

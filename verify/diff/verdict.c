@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "verify/diff/flow.h"
+#include "verify/diff/sentence.h"
+
 /* Free-running over prompts that select: what a quantised network reaches for any cause at all is
  * KL 1e-2 and top-1 0.85 (golden-official README); beyond that something is broken. */
 static const double kl_limit = 2e-2, top1_limit = 0.8;
@@ -36,26 +39,54 @@ static int64_t first_with(const dsf_diff_report *r, bool gated)
     return -1;
 }
 
-/* How the taps that ran before stand: the fault is here only where its inputs agree. */
-static const char *inputs(const dsf_diff_report *r, int64_t at)
+/* Looked up by token ids alone: here the first mismatch is final, whatever ran before. */
+static bool exact_tier(const dsf_diff_tap *t)
 {
-    bool changed = false;
-    for (int64_t i = 0; i < at; i++) {
-        if (r->tap[i].beyond) return "inputs already differ";
-        changed = changed || (r->tap[i].layer == r->tap[at].layer && r->tap[i].changed > 0);
-    }
-    return changed ? "inputs agree within their limits" : "inputs agree";
+    return t->tap.id == DSF_TAP_ENGRAM_ROWS || t->tap.id == DSF_TAP_EMBED;
+}
+
+/* The exact tier first; then, in execution order, what fails while its inputs agree. */
+static int64_t find_first(const dsf_diff_report *r)
+{
+    for (int64_t i = 0; i < r->n_taps; i++)
+        if (r->tap[i].verdict == DSF_DIFF_FAILED && exact_tier(&r->tap[i])) return i;
+    for (int64_t i = 0; i < r->n_taps; i++)
+        if (r->tap[i].verdict == DSF_DIFF_FAILED && !(r->tap[i].inputs_ratio > 1.0)) return i;
+    return first_with(r, true);
 }
 
 static void name_divergence(dsf_diff_report *r, int64_t at)
 {
     const dsf_diff_tap *t = &r->tap[at];
-    line(r, "first divergence: %s", t->path);
-    if (t->at_row >= 0) line(r, " row %d", (int)t->at_row);
+    dsf_sentence_write(r->sentence, sizeof r->sentence, t);
+    line(r, "first divergence: %s", r->sentence);
+    if (t->at_row >= 0) line(r, "; row %d", (int)t->at_row);
     if (t->at_column >= 0)
         line(r, " column %lld: reference %.9g, here %.9g", (long long)t->at_column, t->reference,
              t->ours);
-    line(r, " (%s); %s", t->why[0] ? t->why : "different", inputs(r, at));
+    if (t->why[0]) line(r, "%s%s", t->at_row >= 0 ? ": " : "; ", t->why);
+}
+
+/* Without a floor nothing is good but equal bits. */
+static bool name_provisional(dsf_diff_report *r)
+{
+    int64_t first = -1, differ = 0;
+    for (int64_t i = 0; i < r->n_taps; i++) {
+        if (r->tap[i].verdict == DSF_DIFF_EXACT) continue;
+        if (differ++ == 0) first = i;
+    }
+    if (!r->provisional || first < 0) return false;
+    const dsf_diff_tap *t = &r->tap[first];
+    r->first = first;
+    dsf_sentence_write(r->sentence, sizeof r->sentence, t);
+    line(r,
+         "not a pass: no floor was given, %lld of %lld taps are not bit-equal, all within "
+         "provisional limits; first %s",
+         (long long)differ, (long long)r->n_taps, r->sentence);
+    if (t->at_column >= 0)
+        line(r, "; row %d column %lld: reference %.9g, here %.9g", (int)t->at_row,
+             (long long)t->at_column, t->reference, t->ours);
+    return true;
 }
 
 static void name_same(dsf_diff_report *r)
@@ -106,13 +137,45 @@ static void write_notes(dsf_diff_report *r, const dsf_diff_options *o, const dsf
         (void)snprintf(r->ours_notes, sizeof r->ours_notes, "not gated: %.120s", o->no_gate);
 }
 
-void dsf_verdict_conclude(dsf_diff_report *r, const dsf_walk *w, const dsf_diff_options *o,
-                          const dsf_dump_info *ours, const dsf_floor *floor)
+/* Some taps of a free run were asked for: what they were computed from was not compared, so an
+ * error may be carried or their own. Neither is a pass. */
+static bool name_unjudged(dsf_diff_report *r, const dsf_diff_options *o)
 {
-    (void)floor;
-    write_notes(r, o, ours);
+    int64_t at = first_with(r, false);
+    if (r->injected || at < 0 || (o->n_only == 0 && !o->by_layer)) return false;
+    dsf_sentence_write(r->sentence, sizeof r->sentence, &r->tap[at]);
+    r->first = at;
+    line(r, "not judged: %s; what it was computed from was not compared: compare all, or graft",
+         r->sentence);
+    return true;
+}
+
+static void find_inputs(dsf_diff_report *r, const dsf_dump_geometry *g)
+{
+    for (int64_t i = 0; i < r->n_taps; i++) {
+        dsf_diff_tap *t = &r->tap[i];
+        dsf_tap from[DSF_FLOW_MAX];
+        int n = t->n_inputs = dsf_flow_inputs(g, t->tap, from);
+        for (int k = 0; k < n; k++) {
+            const dsf_diff_tap *in = dsf_sentence_tap(r, from[k]);
+            /* without a gate of its own (a stream that is the one before) its inputs speak for it
+             */
+            bool open = in && in->verdict == DSF_DIFF_REPORTED && in->changed > 0;
+            double ratio = !in ? NAN : open ? in->inputs_ratio : in->ratio;
+            if (isnan(ratio) || t->inputs_ratio >= ratio) continue;
+            t->inputs_ratio = ratio;
+            (void)snprintf(t->inputs_at, sizeof t->inputs_at, "%s", in->path);
+        }
+    }
+}
+
+void dsf_verdict_conclude(dsf_diff_report *r, const dsf_walk *w, const dsf_diff_options *o,
+                          const dsf_diff_state *s)
+{
+    write_notes(r, o, dsf_dump_info_of(s->b));
+    find_inputs(r, s->g);
     find_worst(r);
-    r->first = first_with(r, true);
+    r->first = find_first(r);
     if (r->n_taps == 0 || r->values == 0) {
         if (!asked_in_vain(r, w, o))
             line(r, "nothing compared: %s and %s share no rows of any tap", o->reference, o->ours);
@@ -127,7 +190,7 @@ void dsf_verdict_conclude(dsf_diff_report *r, const dsf_walk *w, const dsf_diff_
         line(r, "logits differ: mean KL %.3g (limit %.0e), top-1 %.3f (limit %.1f); ",
              r->logits.kl_mean, kl_limit, r->logits.top1, top1_limit);
         if (r->first >= 0) name_divergence(r, r->first);
-    } else {
+    } else if (!name_provisional(r) && !name_unjudged(r, o)) {
         name_same(r);
         r->good = true;
     }

@@ -51,6 +51,9 @@ static bool parse(dsf_tap *tap, const char *path, int n_layers)
 
 static bool asked(const dsf_diff_options *o, const char *path, dsf_tap tap)
 {
+    bool of_layers =
+        tap.id != DSF_TAP_NONE && tap.layer >= o->layer_from && tap.layer <= o->layer_to;
+    if (o->by_layer && !of_layers) return false;
     for (int i = 0; i < o->n_only; i++)
         if (dsf_dump_glob(o->only[i], path) ||
             (tap.id != DSF_TAP_NONE && dsf_dump_glob(o->only[i], dsf_taps[tap.id].path)))

@@ -81,9 +81,22 @@ static bool missing(void *ud, dsf_tap t)
     return !dsf_golden_gives(&g->golden, t, g->label, g->n);
 }
 
+static bool asked(const graft *g, dsf_tap t)
+{
+    const dsf_graft_options *o = g->o;
+    char path[64];
+    if (o->by_layer_range && (t.layer < o->layer_from || t.layer > o->layer_to)) return false;
+    dsf_tap_path(path, t, g->load.config.n_layers);
+    for (int i = 0; i < o->n_only; i++)
+        if (dsf_dump_glob(o->only[i], path) || dsf_dump_glob(o->only[i], dsf_taps[t.id].path))
+            return true;
+    return o->n_only == 0;
+}
+
 static bool wants(void *ud, dsf_tap t)
 {
     const graft *g = ud;
+    if (!asked(g, t)) return false;
     /* What enters a layer is given; the value computed here is the previous layer's own result. */
     bool entry =
         t.id == DSF_TAP_IN || t.id == DSF_TAP_PREMIX || (t.id == DSF_TAP_EMBED && g->golden.mask);
@@ -387,10 +400,10 @@ static void list_absent(graft *g)
         const dsf_dump_entry *e = dsf_dump_at(g->golden.file, i);
         dsf_tap t;
         if (e->stats || !dsf_tap_parse(&t, e->path, g->load.config.n_layers) ||
-            g->done[tap_index(t)])
+            g->done[tap_index(t)] || !asked(g, t))
             continue;
         bool input = t.id == DSF_TAP_IN || t.id == DSF_TAP_PREMIX || t.id == DSF_TAP_EMBED;
-        if (input && !g->r->by_op) continue; /* given, not computed */
+        if (input) continue; /* given, not computed */
         /* Every layer had its inputs: a backbone tap that no step shows has been lost. */
         bool lost = !g->r->by_op && t.layer < g->load.config.n_layers &&
                     dsf_taps[t.id].rows != DSF_ROWS_DRAFT;

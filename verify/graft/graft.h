@@ -11,9 +11,13 @@ typedef struct {
     const char *model, *golden, *out; /* out: the dump to write, mode `injected` */
     const char *variants, *backend;
     int threads;
-    bool by_layer_only; /* do not fall back to operation by operation where layer inputs are absent
-                         */
-    bool by_op;         /* operation by operation, also where layer inputs are there */
+    bool by_layer_only;  /* do not fall back to operation by operation where layer inputs are absent
+                          */
+    bool by_op;          /* operation by operation, also where layer inputs are there */
+    bool by_layer_range; /* only layers layer_from..layer_to, and no global taps */
+    int layer_from, layer_to;
+    const char *const *only; /* globs on paths, or on the part below the layer; NULL: all */
+    int n_only;
     void (*progress)(const char *name, int64_t done, int64_t total);
 } dsf_graft_options;
 

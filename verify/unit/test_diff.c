@@ -95,8 +95,8 @@ static bool one_ulp(const char *path, dsf_dump_array *a)
 Test(diff, one_rounding_is_seen_exactly_and_counted_elsewhere)
 {
     expect_caught(&(trial){.edit = one_ulp, .layer = 3},
-                  "layers/03/attn/q row 17 column 168: reference -0.55");
-    expect_caught(&(trial){.edit = one_ulp, .layer = 3}, "inputs agree");
+                  "layers/03/attn/q: 1 of 96 rows unequal, inputs agree (bit-equal)");
+    expect_caught(&(trial){.edit = one_ulp, .layer = 3}, "row 17 column 168: reference -0.55");
     dsf_diff_report r;
     GOOD(compare(&(trial){.edit = one_ulp, .floor = true, .layer = 3}, &r));
     cr_expect(r.good, "%s", r.verdict);
@@ -198,17 +198,17 @@ Test(diff, faults_are_named_where_they_are)
         int layer;
         const char *words;
     } fault[] = {
-        {zeroed, 3, "layers/03/attn/o row 50"},
-        {gain, 5, "layers/05/attn/y row"},
+        {zeroed, 3, "layers/03/attn/o: 1 of 96 rows wrong (row 50), inputs agree"},
+        {gain, 5, "layers/05/attn/y: 96 of 96 rows wrong"},
         {gain, 5, "median row is not bit-equal"},
-        {f32_gain, 5, "layers/05/ffn/comb row"},
+        {f32_gain, 5, "layers/05/ffn/comb: "},
         {swapped, 3, "2 of 96 rows over"},
-        {nan_here, 3, "layers/03/ffn/u row 3 column 7"},
+        {nan_here, 3, "row 3 column 7"},
         {nan_here, 3, "0 NaN in the reference, 1 here"},
         {window_edge, 3, "8 of 8 rows with t < 8 (the window) differ, 0 of the other 88"},
-        {odd_rows, 2, "layers/02/attn/o row"},
+        {odd_rows, 2, "rows t mod 2 = 1, head 0"},
         {quantiser, 2, "must be bit-equal: row 3"},
-        {hash_row, 1, "layers/01/engram/rows row 5 column 2"},
+        {hash_row, 1, "row 5 column 2: reference 224, here 225"},
         {weights_by_place, 3, "layers/03/ffn/expert_weights"},
         {narrower, 3, "shape: rows of rank 1 with 128 elements, here 1 with 64"},
     };
@@ -241,6 +241,7 @@ static bool nan_both(const char *path, dsf_dump_array *a)
     return true;
 }
 
+/* [B-44] */
 Test(diff, nan_on_both_sides_is_no_agreement)
 {
     const char *a = temp_path("dump-p0.h5"), *b = temp_path("b.h5");
@@ -429,9 +430,9 @@ Test(diff, wrong_choices_are_wrong)
     expect_caught(&(trial){.edit = unsorted, .floor = true, .layer = 2}, "ids that do not ascend");
     expect_caught(&(trial){.edit = unseen, .floor = true, .layer = 2}, "an id that is not visible");
     expect_caught(&(trial){.edit = wrong_expert, .floor = true, .layer = 3},
-                  "layers/03/ffn/expert_ids row 10 (wrong choice at row 10: margin");
+                  "margin 9.92x the noise: a single row; row 10: wrong choice at row 10: margin");
     expect_caught(&(trial){.edit = wrong_pool, .floor = true, .layer = 4},
-                  "layers/04/attn/pool row 90");
+                  "layers/04/attn/pool: 1 of 96 rows wrong (row 90)");
 }
 
 static bool rolled_logits(const char *path, dsf_dump_array *a)
@@ -463,7 +464,8 @@ static bool carried(const char *path, dsf_dump_array *a)
 Test(diff, free_runs_are_gated_by_what_they_can_show)
 {
     trial t = {.mode = "exact", .floor = true, .edit = zeroed, .whole = true};
-    expect_caught(&t, "layers/03/attn/o row 50"); /* nothing before it differs */
+    expect_caught(&t,
+                  "layers/03/attn/o: 1 of 96 rows wrong (row 50)"); /* nothing before it differs */
     t.edit = late_logits;
     expect_caught(&t, "logits differ: mean KL");
     t.edit = carried;
@@ -473,7 +475,19 @@ Test(diff, free_runs_are_gated_by_what_they_can_show)
     cr_expect_not_null(strstr(r.verdict, "not gated: graft tells"), "%s", r.verdict);
     dsf_diff_report_free(&r);
     t.reference = "tiny-b/dump-p2.h5"; /* six tokens: nothing is selected */
-    expect_caught(&t, "layers/04/out row");
+    expect_caught(&t, "layers/04/out: 5 of 6 rows wrong (rows 1-5)");
+}
+
+/* Of a free run one layer alone: whether its error is its own cannot be told, and is no pass. */
+Test(diff, a_part_of_a_free_run_is_neither_blamed_nor_passed)
+{
+    const trial t = {
+        .mode = "exact", .edit = zeroed, .floor = true, .only = "layers/03/attn/o", .whole = true};
+    dsf_diff_report r;
+    GOOD(compare(&t, &r));
+    cr_expect(!r.good);
+    cr_expect_eq(strncmp(r.verdict, "not judged: layers/03/attn/o: ", 30), 0, "%s", r.verdict);
+    dsf_diff_report_free(&r);
 }
 
 Test(diff, rows_that_the_reference_cuts_elsewhere_are_reported)
@@ -507,12 +521,13 @@ Test(diff, reports_read_as_json_and_as_a_table)
     GOOD(compare(&(trial){.edit = zeroed, .floor = true, .layer = 3}, &r));
     dsf_diff_print(&r, false, &text);
     dsf_diff_json(&r, &json);
-    cr_expect_eq(strncmp(text.data, "first divergence: layers/03/attn/o row 50", 41), 0);
+    cr_expect_eq(strncmp(text.data, "first divergence: layers/03/attn/o: 1 of", 40), 0);
     cr_expect_not_null(strstr(text.data, "official limits, tiny-b/p0"));
     dsf_json_doc *doc;
     GOOD(dsf_json_parse(&doc, "report", json.data, json.len));
     const dsf_json *root = dsf_json_root(doc);
-    cr_expect_str_eq(dsf_json_text(dsf_json_get(root, "first"), NULL), "layers/03/attn/o");
+    cr_expect_str_eq(dsf_json_text(dsf_json_get(dsf_json_get(root, "first"), "path"), NULL),
+                     "layers/03/attn/o");
     cr_expect_eq((int64_t)dsf_json_count(dsf_json_get(root, "taps")), r.n_taps);
     cr_expect(!dsf_json_true(dsf_json_get(root, "good")));
     dsf_json_free(doc);

@@ -1,7 +1,6 @@
 #include "dump_fixture.h"
 
 #include "base/file.h"
-#include "ckpt/digest.h"
 #include "verify/diff/diff.h"
 #include "verify/diff/floor.h"
 #include "verify/diff/sha256.h"
@@ -35,19 +34,19 @@ Test(floor, official_limits_know_their_sets)
     dsf_floor_kind k;
     GOOD(dsf_floor_open(&f, golden_path("noise_floor.json")));
     GOOD(dsf_dump_open(&d, golden_path("tiny-b/dump-p0.h5")));
-    GOOD(dsf_floor_bind(f, d));
+    GOOD(dsf_floor_bind(f, d, NULL));
     cr_expect(dsf_floor_official(f));
     cr_expect_str_eq(dsf_floor_name(f), "official limits, tiny-b/p0");
-    cr_assert(dsf_floor_get(f, "attn/u", false, &k));
+    cr_assert(dsf_floor_get(f, "attn/u", -1, false, &k));
     cr_expect_float_eq(k.own.row_max, 0.000723, 1e-9);
     cr_expect_float_eq(k.own.changed, 0.00057, 1e-9);
     cr_expect_float_eq(k.pooled.row_max, 0.000723, 1e-9);
     cr_expect_float_eq(k.limit_rel_l2, 2e-4, 1e-12);
-    cr_assert(dsf_floor_get(f, "attn/kv_main", false, &k));
+    cr_assert(dsf_floor_get(f, "attn/kv_main", -1, false, &k));
     cr_expect_eq(k.pooled.changed, 0.0, "a quantiser: bit-equal in every run");
-    cr_assert(dsf_floor_get(f, "final/h", false, &k), "not among the published limits");
+    cr_assert(dsf_floor_get(f, "final/h", -1, false, &k), "not among the published limits");
     cr_expect_gt(k.limit_row_median, 0.0);
-    cr_expect(!dsf_floor_get(f, "no/such", false, &k));
+    cr_expect(!dsf_floor_get(f, "no/such", -1, false, &k));
     dsf_dump_close(d);
     dsf_floor_close(f);
 }
@@ -63,6 +62,7 @@ static dsf_status bind_file(const char *floor, const char *model, const char *co
                              .model = model,
                              .config_json = config,
                              .mode = "exact",
+                             .backend = "numpy",
                              .checkpoint_digest = checkpoint,
                              .plan_digest = "reference",
                              .token_ids = ids,
@@ -74,7 +74,7 @@ static dsf_status bind_file(const char *floor, const char *model, const char *co
     GOOD(dsf_dump_finish(w));
     GOOD(dsf_dump_open(&d, temp_path("dump-p0.h5")));
     dsf_status st = dsf_floor_open(&f, floor);
-    if (st == DSF_OK) st = dsf_floor_bind(f, d);
+    if (st == DSF_OK) st = dsf_floor_bind(f, d, NULL);
     dsf_floor_close(f);
     dsf_dump_close(d);
     return st;
@@ -104,34 +104,91 @@ static const char *project(const char *binding)
     return temp_path("floor.json");
 }
 
+/* A binding that fits what bind_file writes, one member exchanged for `text` ("" leaves it out). */
+static const char *binding_with(const char *member, const char *text)
+{
+    static char all[1024];
+    static const int32_t ids[] = {1, 2, 3};
+    char config[65], prompts[65], line[160];
+    dsf_sha256_hex(mini_config, strlen(mini_config), config);
+    dsf_sha256_hex(ids, sizeof ids, prompts);
+    const char *const part[][2] = {
+        {"model", "mini"},         {"model_digest", "c"},      {"reference_digest", "reference"},
+        {"producer", "test"},      {"backend", "numpy"},       {"token_class", "prefill"},
+        {"config_sha256", config}, {"prompts_digest", prompts}};
+    (void)snprintf(all, sizeof all, "\"prompts\": [\"%s\"]",
+                   strcmp(member, "prompts") == 0 ? text : "p0");
+    for (unsigned i = 0; i < sizeof part / sizeof *part; i++) {
+        bool other = strcmp(member, part[i][0]) == 0;
+        if (other && !*text) continue;
+        (void)snprintf(line, sizeof line, ", \"%s\": \"%s\"", part[i][0],
+                       other ? text : part[i][1]);
+        size_t used = strlen(all);
+        (void)snprintf(all + used, sizeof all - used, "%s", line);
+    }
+    return all;
+}
+
 Test(floor, every_part_of_a_binding_is_checked)
 {
-    char config[33], good[512];
-    dsf_digest_bytes(mini_config, strlen(mini_config), config);
-    static const int32_t ids[] = {1, 2, 3};
-    char prompts[65];
-    dsf_sha256_hex(ids, sizeof ids, prompts);
-    (void)snprintf(good, sizeof good,
-                   "\"model\": \"mini\", \"model_digest\": \"c\", \"reference_digest\":"
-                   " \"reference\", \"producer\": \"test\", \"prompts\": [\"p0\"],"
-                   " \"config_digest\": \"%s\", \"prompts_digest\": \"%s\"",
-                   config, prompts);
-    GOOD(bind_file(project(good), "mini", mini_config, "c"));
-    cr_expect_eq(bind_file(project(good), "mini", mini_config, "d"), DSF_EINVAL);
+    GOOD(bind_file(project(binding_with("", "")), "mini", mini_config, "c"));
+    cr_expect_eq(bind_file(project(binding_with("", "")), "mini", mini_config, "d"), DSF_EINVAL);
     SAYS("bound to model_digest c; this reference has d");
-    static const char *const bad[][2] = {
-        {"\"model\": \"maxi\"", "bound to model maxi"},
-        {"\"reference_digest\": \"other\"", "bound to reference_digest other"},
-        {"\"producer\": \"other\"", "bound to producer other"},
-        {"\"config_digest\": \"00\"", "bound to config_digest 00"},
-        {"\"prompts\": [\"p1\", \"p2\"]", "other prompts than p0"},
-        {"\"prompts\": [\"p0\"], \"prompts_digest\": \"00\"", "bound to prompts_digest 00"},
+    static const char *const bad[][3] = {
+        {"model", "maxi", "bound to model maxi; this reference has mini"},
+        {"reference_digest", "other",
+         "bound to reference_digest other; this reference has reference"},
+        {"producer", "other", "bound to producer other; this reference has test"},
+        {"backend", "h200", "bound to backend h200; this reference has numpy"},
+        {"token_class", "prefill+decode", "token_class prefill+decode; this reference has prefill"},
+        {"config_sha256", "00", "bound to config_sha256 00"},
+        {"prompts", "p1", "other prompts than p0"},
+        {"prompts_digest", "00", "bound to prompts_digest 00"},
     };
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
-        cr_expect_eq(bind_file(project(bad[i][0]), "mini", mini_config, "c"), DSF_EINVAL, "%s",
-                     bad[i][0]);
-        SAYS(bad[i][1]);
+        const char *floor = project(binding_with(bad[i][0], bad[i][1]));
+        cr_expect_eq(bind_file(floor, "mini", mini_config, "c"), DSF_EINVAL, "%s", bad[i][0]);
+        SAYS(bad[i][2]);
     }
+}
+
+Test(floor, a_binding_that_leaves_something_open_is_refused)
+{
+    static const char *const member[] = {"model",   "model_digest", "reference_digest", "producer",
+                                         "backend", "token_class",  "config_sha256"};
+    for (unsigned i = 0; i < sizeof member / sizeof *member; i++) {
+        char words[80];
+        const char *floor = project(binding_with(member[i], ""));
+        cr_expect_eq(bind_file(floor, "mini", mini_config, "c"), DSF_EINVAL, "%s", member[i]);
+        (void)snprintf(words, sizeof words, "its binding names no %s", member[i]);
+        SAYS(words);
+    }
+}
+
+/* The official floor knows its folders by their weights: an engine's dump says which it ran on. */
+Test(floor, official_limits_refuse_other_weights)
+{
+    dsf_floor *f;
+    dsf_dump_file *d, *ours;
+    static const int32_t ids[] = {1};
+    const dsf_dump_meta m = {.producer = "test",
+                             .model = "tiny-b",
+                             .config_json = mini_config,
+                             .mode = "exact",
+                             .checkpoint_digest = "00112233445566778899aabbccddeeff",
+                             .token_ids = ids,
+                             .n_tokens = 1};
+    dsf_dump *w;
+    GOOD(dsf_dump_create(&w, temp_path("ours.h5"), &m));
+    GOOD(dsf_dump_finish(w));
+    GOOD(dsf_floor_open(&f, golden_path("noise_floor.json")));
+    GOOD(dsf_dump_open(&d, golden_path("tiny-b/dump-p0.h5")));
+    GOOD(dsf_dump_open(&ours, temp_path("ours.h5")));
+    cr_expect_eq(dsf_floor_bind(f, d, ours), DSF_EINVAL);
+    SAYS("was made with 00112233445566778899aabbccddeeff");
+    dsf_dump_close(ours);
+    dsf_dump_close(d);
+    dsf_floor_close(f);
 }
 
 Test(floor, files_that_are_no_floor_are_refused)
@@ -156,6 +213,10 @@ static dsf_status run_carried(dsf_diff_report *r)
         const dsf_dump_meta m = {.model = "mini",
                                  .config_json = mini_config,
                                  .mode = "exact",
+                                 .producer = "test",
+                                 .backend = "numpy",
+                                 .checkpoint_digest = "c",
+                                 .plan_digest = "reference",
                                  .token_ids = ids,
                                  .n_tokens = 3};
         dsf_dump *d;
@@ -171,8 +232,9 @@ static dsf_status run_carried(dsf_diff_report *r)
         }
         GOOD(dsf_dump_finish(d));
     }
-    const dsf_diff_options o = {
-        .reference = path[0], .ours = path[1], .floor = project("\"model\": \"mini\"")};
+    const dsf_diff_options o = {.reference = path[0],
+                                .ours = path[1],
+                                .floor = project(binding_with("prompts_digest", ""))};
     return dsf_diff_run(&o, r);
 }
 
