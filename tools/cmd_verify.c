@@ -1,65 +1,121 @@
 /* dsf verify: the suites, a verdict each, and one for all. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
+#include "config.h"
 #include "inputs.h"
 #include "verify/suite/suite.h"
 
 typedef struct {
     dsf_verify_options v;
-    const char *backend, *json_out, *junit;
+    const char *backend, *json_out, *junit, *html;
     int64_t threads;
     bool list, json, quiet;
 } options;
 
+static volatile sig_atomic_t interrupted;
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    interrupted = 1;
+}
+static bool stop_now(void) { return interrupted != 0; }
+
 static int list_suites(void)
 {
-#define X(name, built, question)                                                                   \
-    (void)printf("%-10s %s%s\n", #name, (built) ? "" : "(not a suite in this version) ",           \
-                 (question));
+#define X(name, question) (void)printf("%-10s %s\n", #name, (question));
     DSF_SUITE_MAP(X)
 #undef X
     return DSF_EXIT_GOOD;
 }
 
-static void print_text(const dsf_results *r, bool quiet, dsf_buf *b)
+/* The checks of this model and these golden sets; what is left out says why. */
+static dsf_status list_checks(const options *o)
 {
-    for (int i = 0; i < r->n; i++) {
-        const dsf_check_result *c = &r->check[i];
-        dsf_buf_fmt(b, "%-9s %-24s %12lld compared %7.2f s  %s\n", dsf_verdict_name(c->verdict),
-                    c->name, (long long)c->compared, c->seconds, c->words);
-        if (c->detail.data && (!quiet || c->verdict == DSF_FAILED)) dsf_buf_str(b, c->detail.data);
+    dsf_results r;
+    dsf_buf b = {.max = 0};
+    dsf_status st = dsf_verify_list(&o->v, &r);
+    for (int i = 0; st == DSF_OK && i < r.n; i++) {
+        const dsf_suite_check *c = &r.check[i];
+        bool left = c->verdict == DSF_SKIPPED || strcmp(c->words, "not run") != 0;
+        dsf_buf_fmt(&b, "%s%s%s\n", c->name, left ? "  left out: " : "", left ? c->words : "");
     }
-    dsf_buf_fmt(b, "%d passed, %d failed, %d skipped\n", dsf_results_count(r, DSF_PASS),
-                dsf_results_count(r, DSF_FAILED) + dsf_results_count(r, DSF_COULD_NOT),
-                dsf_results_count(r, DSF_SKIPPED));
-}
-
-static dsf_status output(const options *o, const dsf_results *r)
-{
-    dsf_buf text = {.max = 0}, json = {.max = 0}, xml = {.max = 0};
-    print_text(r, o->quiet, &text);
-    dsf_results_json(r, &o->v, &json);
-    dsf_results_junit(r, &xml);
-    dsf_status st = DSF_OK;
-    if (o->json_out) st = dsf_inputs_write(o->json_out, &json);
-    if (st == DSF_OK && o->junit) st = dsf_inputs_write(o->junit, &xml);
-    if (st == DSF_OK) st = dsf_inputs_print(o->json ? &json : &text);
-    dsf_buf_free(&text);
-    dsf_buf_free(&json);
-    dsf_buf_free(&xml);
+    if (st == DSF_OK) st = dsf_inputs_print(&b);
+    dsf_buf_free(&b);
+    dsf_results_free(&r);
     return st;
 }
 
+/* Text comes as it is known; a line that standard output does not take is told at the end. */
+static void print_check(void *ud, const dsf_suite_check *c)
+{
+    const options *o = ud;
+    dsf_buf b = {.max = 0};
+    dsf_suite_text(c, !o->quiet, &b);
+    if (b.data) (void)fputs(b.data, stdout);
+    (void)fflush(stdout);
+    dsf_buf_free(&b);
+}
+
+static dsf_status print_sum(const options *o, const dsf_results *r)
+{
+    dsf_buf b = {.max = 0};
+    int could = dsf_results_count(r, DSF_COULD_NOT);
+    if (o->json) {
+        dsf_results_json(r, &o->v, &b);
+    } else {
+        dsf_buf_fmt(&b, "%d passed, %d failed, ", dsf_results_count(r, DSF_PASS),
+                    dsf_results_count(r, DSF_FAILED));
+        if (could) dsf_buf_fmt(&b, "%d could not run, ", could);
+        dsf_buf_fmt(&b, "%d skipped; verdict %s\n", dsf_results_count(r, DSF_SKIPPED), r->digest);
+    }
+    dsf_status st = dsf_inputs_print(&b);
+    dsf_buf_free(&b);
+    return st;
+}
+
+static dsf_status write_files(const options *o, const dsf_results *r)
+{
+    dsf_buf json = {.max = 0}, xml = {.max = 0}, html = {.max = 0};
+    dsf_status st = DSF_OK;
+    dsf_results_json(r, &o->v, &json);
+    dsf_results_junit(r, &xml);
+    dsf_results_html(r, &o->v, &html);
+    if (o->json_out) st = dsf_inputs_write(o->json_out, &json);
+    if (st == DSF_OK && o->junit) st = dsf_inputs_write(o->junit, &xml);
+    if (st == DSF_OK && o->html) st = dsf_inputs_write(o->html, &html);
+    dsf_buf_free(&json);
+    dsf_buf_free(&xml);
+    dsf_buf_free(&html);
+    return st;
+}
+
+/* A run that was stopped writes what it has: checks that were not run say so. */
 static dsf_status run(options *o, dsf_results *r)
 {
+    o->v.progress = dsf_progress;
+    o->v.finished = o->json ? NULL : print_check;
+    o->v.ud = o;
+    o->v.stop = stop_now;
+    (void)signal(SIGINT, on_interrupt);
+    (void)signal(SIGTERM, on_interrupt);
+    dsf_status st = dsf_verify_run(&o->v, r);
+    if (st != DSF_OK && st != DSF_ECANCELED) return dsf_error_pass(st, DSF_HERE);
+    DSF_TRY(write_files(o, r));
+    DSF_TRY(print_sum(o, r));
+    return st == DSF_ECANCELED ? DSF_FAIL(DSF_ECANCELED, "stopped on request") : DSF_OK;
+}
+
+static dsf_status prepare(options *o)
+{
+    static const char cases[] = DSF_SHARED "/reference/encoding-cases";
     DSF_TRY(dsf_inputs_backend(o->backend, &o->v.variants, &o->v.backend));
-    o->v.temp = dsf_inputs_temp();
     DSF_TRY(dsf_inputs_threads(o->threads));
     o->v.threads = (int)o->threads;
-    o->v.progress = dsf_progress;
-    DSF_TRY(dsf_verify_run(&o->v, r));
-    return output(o, r);
+    if (!o->v.cases && dsf_file_is_folder(cases)) o->v.cases = cases;
+    return DSF_OK;
 }
 
 int dsf_cmd_verify(int argc, char **argv)
@@ -68,26 +124,30 @@ int dsf_cmd_verify(int argc, char **argv)
     const opt opts[] = {
         {"--golden", OPT_STRING, &o.v.golden, "DIR", "a set of golden dumps, or a folder of sets"},
         {"--suite", OPT_STRING, &o.v.suites, "a,b", "only these suites"},
-        {"--only", OPT_STRING, &o.v.only, "GLOB", "only these checks"},
+        {"--only", OPT_STRING, &o.v.only, "GLOB", "only these checks: \"layers/*/p0\", \"ops/**\""},
         {"--floor", OPT_STRING, &o.v.floor, "FLOOR.json",
          "measured noise (default: noise_floor.json of DIR or above it)"},
-        {"--list", OPT_FLAG, &o.list, NULL, "what the suites are"},
+        {"--cases", OPT_STRING, &o.v.cases, "DIR",
+         "the reference encoder's cases (default: " DSF_SHARED "/reference/encoding-cases)"},
+        {"--list", OPT_FLAG, &o.list, NULL,
+         "what the suites are; with MODEL or --golden the checks"},
         {"--json", OPT_FLAG, &o.json, NULL, "the verdicts as JSON"},
         {"--json-out", OPT_STRING, &o.json_out, "F", "the same into a file"},
         {"--junit", OPT_STRING, &o.junit, "F", "JUnit XML into a file"},
-        {"--quiet", OPT_FLAG, &o.quiet, NULL, "tables of failed checks only"},
+        {"--html", OPT_STRING, &o.html, "F", "one self-contained page into a file"},
+        {"--quiet", OPT_FLAG, &o.quiet, NULL, "figures and tables of failed checks only"},
         {"--backend", OPT_STRING, &o.backend, "B", "auto, cpu, ref or cuda"},
         {"--variants", OPT_STRING, &o.v.variants, "MASK",
          "kernel mask: ref, -avx512, -avx512:attn"},
-        {"--threads", OPT_INT, &o.threads, "N", "threads"},
+        {"--threads", OPT_INT, &o.threads, "N", "threads, shared by checks that run together"},
     };
     const char *positional[1] = {NULL};
     const opt_spec spec = {
         .command = "verify",
         .synopsis = "[MODEL] [--golden DIR]",
-        .about =
-            "Is this engine right? Exit 0 when every check passed; \"nothing compared\" is no pass.",
-        .example = "dsf verify mini --golden golden/mini",
+        .about = "Is this engine right? Exit 0 when every check passed, 1 when one failed, 3 when "
+                 "one could not run; \"nothing compared\" is no pass.",
+        .example = "dsf verify mini --golden golden/mini --html verify.html",
         .opts = opts,
         .n_opts = sizeof opts / sizeof *opts,
         .positional = positional,
@@ -95,12 +155,13 @@ int dsf_cmd_verify(int argc, char **argv)
         .n_required = 0};
     int code = dsf_opt_parse(&spec, argc, argv);
     if (code >= 0) return code;
-    if (o.list) return list_suites();
     o.v.model = positional[0];
     dsf_results r = {.n = 0};
-    dsf_status st = run(&o, &r);
+    dsf_status st = prepare(&o);
+    if (st == DSF_OK && o.list && !o.v.model && !o.v.golden && !o.v.suites) return list_suites();
+    if (st == DSF_OK) st = o.list ? list_checks(&o) : run(&o, &r);
     int failed = dsf_results_count(&r, DSF_FAILED);
-    bool good = dsf_results_good(&r);
+    bool good = o.list || dsf_results_good(&r);
     dsf_results_free(&r);
     if (st != DSF_OK) return dsf_cmd_fail("verify", st);
     return failed ? DSF_EXIT_NO : good ? DSF_EXIT_GOOD : DSF_EXIT_COULD_NOT;

@@ -1,39 +1,99 @@
-/* Suites against golden dumps: layers (injected) and logits (free-running). */
+/* Suites against golden dumps: layers and choices (injected), logits (free-running, replay). */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "verify/diff/diff.h"
 #include "verify/diff/logits.h"
 #include "verify/dump/reader.h"
 #include "verify/dump/run.h"
-#include "verify/graft/graft.h"
-#include "verify/suite/suite.h"
+#include "verify/graft/locate.h"
+#include "verify/suite/choices.h"
+#include "verify/suite/unit.h"
 
-static const char *set_name(const char *set)
+static dsf_status golden_path(const dsf_suite_unit *u, char path[4096])
 {
-    const char *slash = strrchr(set, '/');
-    return slash && slash[1] ? slash + 1 : set;
+    char file[32];
+    (void)snprintf(file, sizeof file, "dump-p%d.h5", u->number);
+    return dsf_file_join(path, u->set, file);
 }
 
-/* --floor, else the set's own, else that of the folder above; "" when there is none. */
-static dsf_status find_floor(const dsf_verify_options *o, const char *set, char *path)
+/* ---- who wrote the golden file ---- */
+
+/* What this engine wrote proves nothing about this engine. False: c has the verdict. */
+static bool is_independent(const char *path, dsf_suite_check *c)
 {
-    path[0] = 0;
-    if (o->floor) {
-        (void)snprintf(path, 4096, "%s", o->floor);
-        return DSF_OK;
+    dsf_dump_file *f = NULL;
+    if (dsf_dump_open(&f, path) != DSF_OK) {
+        dsf_suite_could_not(c);
+        return false;
     }
-    static const char *const where[] = {"noise_floor.json", "../noise_floor.json"};
-    for (int i = 0; i < 2; i++) {
-        DSF_TRY(dsf_file_join(path, set, where[i]));
-        if (dsf_file_exists(path)) return DSF_OK;
+    const dsf_dump_info *info = dsf_dump_info_of(f);
+    const char *who = info->producer;
+    size_t n = strcspn(who, " /-(");
+    bool own = (n == 3 && memcmp(who, "dsf", 3) == 0) || (n == 6 && memcmp(who, "libdsf", 6) == 0);
+    c->verdict = DSF_FAILED;
+    if (own)
+        dsf_suite_say(c,
+                      "%s was written by this engine itself (producer \"%s\", backend \"%s\"): a "
+                      "golden file must come from elsewhere",
+                      path, who, info->backend);
+    else if (!who[0])
+        dsf_suite_say(c, "%s names no producer: it may be this engine's own", path);
+    bool good = !own && who[0];
+    dsf_dump_close(f);
+    return good;
+}
+
+/* ---- one comparison ---- */
+
+/* The figure of a tap that comes nearest to its limit, or is farthest beyond it. */
+static void show_tap(const dsf_diff_report *r, const dsf_diff_tap *t, dsf_suite_check *c)
+{
+    const struct {
+        const char *name;
+        double value, limit;
+    } figure[] = {{"relative L2 of the worst row", t->row_max, t->limit_row},
+                  {"relative L2 of the median row", t->row_median, t->limit_median},
+                  {"relative L2 of the tap", t->rel_l2, t->limit_rel_l2}};
+    double worst = -1;
+    for (size_t i = 0; i < sizeof figure / sizeof *figure && !t->discrete; i++) {
+        double limit = figure[i].limit, value = figure[i].value;
+        double ratio = isnan(limit) || isnan(value) ? -1
+                       : limit > 0                  ? value / limit
+                       : value > 0                  ? INFINITY
+                                                    : 0;
+        if (ratio <= worst) continue;
+        worst = ratio;
+        (void)snprintf(c->figure, sizeof c->figure, "%s", figure[i].name);
+        c->value = value;
+        c->limit = limit;
     }
-    path[0] = 0;
-    return DSF_OK;
+    if (worst < 0) {
+        (void)snprintf(c->figure, sizeof c->figure, "rows that differ");
+        c->value = (double)t->unequal;
+        c->limit = t->limit_unequal >= 0 ? (double)t->limit_unequal : 0;
+    }
+    (void)snprintf(c->derivation, sizeof c->derivation, "%s%s",
+                   r->floor[0] ? "4 x the measured noise of this kind of tap; " : "no floor: exact",
+                   r->floor);
+    dsf_suite_mark(c, t->path, t->at_row, t->at_column, t->reference, t->ours);
+}
+
+static void judge(const dsf_diff_report *r, dsf_suite_check *c)
+{
+    c->verdict = r->good && r->values > 0 ? DSF_PASS : DSF_FAILED;
+    c->compared = r->values;
+    dsf_suite_say(c, "%s", r->verdict);
+    int64_t at = r->first >= 0 ? r->first : r->worst_at;
+    if (at >= 0) show_tap(r, &r->tap[at], c);
+    if (!r->good) dsf_diff_print(r, false, &c->detail);
+    if (r->logits.present)
+        dsf_buf_fmt(&c->detail, "  logits: %lld rows, mean KL %.2e, best token equal %.4f\n",
+                    (long long)r->logits.rows, r->logits.kl_mean, r->logits.top1);
 }
 
 typedef struct {
@@ -77,37 +137,17 @@ static void add_layers(const dsf_diff_report *r, dsf_buf *b)
     }
 }
 
-static void judge(dsf_check_result *c, const char *golden, const char *ours, const char *floor,
-                  bool layers)
-{
-    const dsf_diff_options d = {.reference = golden, .ours = ours, .floor = *floor ? floor : NULL};
-    dsf_diff_report r;
-    if (dsf_diff_run(&d, &r) != DSF_OK) {
-        c->verdict = DSF_COULD_NOT;
-        (void)snprintf(c->words, sizeof c->words, "%s", dsf_error_message());
-    } else {
-        c->verdict = r.good && r.values > 0 ? DSF_PASS : DSF_FAILED;
-        c->compared = r.values;
-        (void)snprintf(c->words, sizeof c->words, "%s", r.verdict);
-        if (layers) add_layers(&r, &c->detail);
-        if (!r.good) dsf_diff_print(&r, false, &c->detail);
-        if (r.logits.present)
-            dsf_buf_fmt(&c->detail, "  logits: %lld rows, mean KL %.2e, best token equal %.4f\n",
-                        (long long)r.logits.rows, r.logits.kl_mean, r.logits.top1);
-    }
-    dsf_diff_report_free(&r);
-}
+/* ---- injected: layers, and choices on own scores ---- */
 
-/* lost: taps that the engine no longer shows although their inputs are given. */
-static dsf_status graft(const dsf_verify_options *o, const char *model, const char *golden,
-                        const char *out, int64_t *lost)
+static dsf_status make_graft(const dsf_suite_unit *u, const char *golden, bool by_op, int64_t *lost)
 {
-    const dsf_graft_options g = {.model = model,
+    const dsf_graft_options g = {.model = u->model,
                                  .golden = golden,
-                                 .out = out,
-                                 .variants = o->variants,
-                                 .backend = o->backend ? o->backend : "cpu",
-                                 .threads = o->threads};
+                                 .out = u->temp,
+                                 .variants = u->o->variants,
+                                 .backend = u->o->backend ? u->o->backend : "cpu",
+                                 .threads = u->threads,
+                                 .by_op = by_op};
     dsf_graft_report r;
     dsf_status st = dsf_graft_run(&g, &r);
     *lost = r.n_lost;
@@ -115,83 +155,158 @@ static dsf_status graft(const dsf_verify_options *o, const char *model, const ch
     return st;
 }
 
-static dsf_status run_free(const dsf_verify_options *o, const char *model, const char *golden,
-                           const char *out, int64_t *lost)
+/* Golden against what was just made; *r is to be freed in either case. */
+static dsf_status compare(const dsf_suite_unit *u, const char *golden, bool rows,
+                          dsf_diff_report *r)
 {
-    *lost = 0;
-    const dsf_dump_run d = {.engine = {.model = model,
-                                       .prefill = DSF_PREFILL_EXACT,
-                                       .variants = o->variants,
-                                       .threads = o->threads},
-                            .out = out,
-                            .backend = o->backend ? o->backend : "cpu",
+    char floor[4096];
+    *r = (dsf_diff_report){.n_taps = 0};
+    DSF_TRY(dsf_suite_floor(u->o, u->set, floor));
+    const dsf_diff_options d = {
+        .reference = golden, .ours = u->temp, .floor = floor[0] ? floor : NULL, .rows = rows};
+    return dsf_diff_run(&d, r);
+}
+
+/* Every operation on the inputs that it had, down to the first wrong one (verification.md 17). */
+static void name_first(const dsf_suite_unit *u, const char *golden, dsf_suite_check *c)
+{
+    char floor[4096], out[160], temp[160];
+    dsf_located found;
+    (void)snprintf(out, sizeof out, "%s.located", u->temp);
+    (void)snprintf(temp, sizeof temp, "%s.second", u->temp);
+    if (dsf_suite_floor(u->o, u->set, floor) != DSF_OK) return;
+    const dsf_locate_options l = {.graft = {.model = u->model,
+                                            .golden = golden,
+                                            .out = out,
+                                            .variants = u->o->variants,
+                                            .backend = u->o->backend ? u->o->backend : "cpu",
+                                            .threads = u->threads},
+                                  .temp = temp,
+                                  .floor = floor[0] ? floor : NULL};
+    if (dsf_locate(&l, &found) != DSF_OK)
+        dsf_buf_fmt(&c->detail, "  the first wrong operation was not found: %s\n",
+                    dsf_error_message());
+    else if (found.sentence[0] && !found.good) {
+        (void)snprintf(c->divergence, sizeof c->divergence, "%s", found.sentence);
+        dsf_suite_say(c, "%s", found.sentence);
+    }
+    dsf_located_free(&found);
+    (void)unlink(out);
+    (void)unlink(temp);
+}
+
+static void judge_layers(const dsf_suite_unit *u, const char *golden, const dsf_diff_report *r,
+                         int64_t lost, dsf_suite_check *c)
+{
+    judge(r, c);
+    add_layers(r, &c->detail);
+    if (!r->good) name_first(u, golden, c);
+    if (!lost) return;
+    c->verdict = DSF_FAILED;
+    dsf_suite_say(c,
+                  "%lld taps are no longer shown, though their inputs are given: dsf graft names "
+                  "them",
+                  (long long)lost);
+}
+
+static dsf_status run_graft(const dsf_suite_unit *u, dsf_suite_check *check)
+{
+    char golden[4096];
+    dsf_diff_report r = {.n_taps = 0};
+    int64_t lost;
+    dsf_status st;
+    DSF_TRY_OUT(golden_path(u, golden));
+    bool good = true;
+    for (int i = 0; i < u->n; i++) good = is_independent(golden, &check[i]) && good;
+    if (!good) goto out;
+    DSF_TRY_OUT(make_graft(u, golden, false, &lost));
+    DSF_TRY_OUT(compare(u, golden, true, &r));
+    for (int i = 0; i < u->n; i++)
+        if (strcmp(check[i].suite, "layers") == 0)
+            judge_layers(u, golden, &r, lost, &check[i]);
+        else
+            dsf_choices_own(&r, &check[i]);
+out:
+    dsf_diff_report_free(&r);
+    return st;
+}
+
+void dsf_suite_graft(const dsf_suite_unit *u, dsf_suite_check *check)
+{
+    if (run_graft(u, check) == DSF_OK) return;
+    for (int i = 0; i < u->n; i++) dsf_suite_could_not(&check[i]);
+}
+
+/* ---- operation by operation: choices on golden scores ---- */
+
+static dsf_status run_by_op(const dsf_suite_unit *u, dsf_suite_check *c)
+{
+    char golden[4096];
+    dsf_diff_report r = {.n_taps = 0};
+    dsf_dump_file *f = NULL;
+    int64_t lost;
+    dsf_status st;
+    DSF_TRY_OUT(golden_path(u, golden));
+    if (!is_independent(golden, c)) goto out;
+    DSF_TRY_OUT(make_graft(u, golden, true, &lost));
+    DSF_TRY_OUT(compare(u, golden, true, &r));
+    DSF_TRY_OUT(dsf_dump_open(&f, golden));
+    dsf_choices_golden(&r, f, c);
+out:
+    dsf_dump_close(f);
+    dsf_diff_report_free(&r);
+    return st;
+}
+
+void dsf_suite_golden_choices(const dsf_suite_unit *u, dsf_suite_check *check)
+{
+    if (run_by_op(u, check) != DSF_OK) dsf_suite_could_not(check);
+}
+
+/* ---- free-running ---- */
+
+static dsf_status make_run(const dsf_suite_unit *u, const char *golden, dsf_prefill prefill)
+{
+    static const char *const logits[] = {"logits"};
+    bool exact = prefill == DSF_PREFILL_EXACT;
+    const dsf_dump_run d = {.engine = {.model = u->model,
+                                       .prefill = prefill,
+                                       .variants = u->o->variants,
+                                       .threads = u->threads},
+                            .out = u->temp,
+                            .backend = u->o->backend ? u->o->backend : "cpu",
                             .inputs_from = golden,
-                            .draft = true};
+                            .filter = {.glob = exact ? NULL : logits, .n_globs = exact ? 0 : 1},
+                            .draft = exact};
     dsf_dump_run_report r;
     return dsf_dump_run_model(&d, &r);
 }
 
-typedef dsf_status make_fn(const dsf_verify_options *o, const char *model, const char *golden,
-                           const char *out, int64_t *lost);
-
-/* One check for each dump of the set. */
-static dsf_status over_dumps(const dsf_verify_options *o, const char *model, const char *set,
-                             dsf_results *r, const char *suite, make_fn *make)
+static dsf_status run_free(const dsf_suite_unit *u, dsf_suite_check *c)
 {
-    char golden[4096], floor[4096], file[32];
-    DSF_TRY(find_floor(o, set, floor));
-    for (int p = 0; p < 100; p++) {
-        (void)snprintf(file, sizeof file, "dump-p%d.h5", p);
-        DSF_TRY(dsf_file_join(golden, set, file));
-        if (!dsf_file_exists(golden)) continue;
-        (void)snprintf(file, sizeof file, "p%d", p);
-        char name[80];
-        (void)snprintf(name, sizeof name, "%s/%.40s/%s", suite, set_name(set), file);
-        dsf_check_result *c = dsf_results_add(r, suite, name);
-        if (!c) return r->status;
-        int64_t t0 = dsf_clock_ns();
-        const char *out = o->temp;
-        int64_t lost;
-        if (make(o, model, golden, out, &lost) == DSF_OK) {
-            judge(c, golden, out, floor, make == graft);
-            if (lost) c->verdict = DSF_FAILED;
-            if (lost)
-                (void)snprintf(
-                    c->words, sizeof c->words,
-                    "%lld taps are no longer shown, though their inputs are given: dsf graft names them",
-                    (long long)lost);
-        } else {
-            c->verdict = DSF_COULD_NOT;
-            (void)snprintf(c->words, sizeof c->words, "%s", dsf_error_message());
-        }
-        (void)unlink(out);
-        c->seconds = (double)(dsf_clock_ns() - t0) * 1e-9;
-        if (o->progress) o->progress(name, 1, 1);
-    }
-    return DSF_OK;
+    char golden[4096];
+    dsf_diff_report r = {.n_taps = 0};
+    dsf_status st;
+    DSF_TRY_OUT(golden_path(u, golden));
+    if (!is_independent(golden, c)) goto out;
+    DSF_TRY_OUT(make_run(u, golden, DSF_PREFILL_EXACT));
+    DSF_TRY_OUT(compare(u, golden, false, &r));
+    judge(&r, c);
+out:
+    dsf_diff_report_free(&r);
+    return st;
+}
+
+void dsf_suite_free_run(const dsf_suite_unit *u, dsf_suite_check *check)
+{
+    if (run_free(u, check) != DSF_OK) dsf_suite_could_not(check);
 }
 
 /* ---- decoder replay (architecture.md 2.3) against ced/ of the dump ---- */
 
-static dsf_status run_replay(const dsf_verify_options *o, const char *model, const char *golden,
-                             const char *out)
-{
-    static const char *const taps[] = {"logits"};
-    const dsf_dump_run d = {.engine = {.model = model,
-                                       .prefill = DSF_PREFILL_REPLAY,
-                                       .variants = o->variants,
-                                       .threads = o->threads},
-                            .out = out,
-                            .backend = o->backend ? o->backend : "cpu",
-                            .inputs_from = golden,
-                            .filter = {.glob = taps, .n_globs = 1}};
-    dsf_dump_run_report r;
-    return dsf_dump_run_model(&d, &r);
-}
-
 /* The last row's distribution; free-running, so the rule of prompts with selection (20 mnat, best
  * token). */
-static dsf_status compare_replay(dsf_check_result *c, dsf_dump_file *golden, dsf_dump_file *ours)
+static dsf_status compare_replay(dsf_suite_check *c, dsf_dump_file *golden, dsf_dump_file *ours)
 {
     dsf_dump_array a = {.n = 0}, b = {.n = 0};
     int64_t *pair = NULL, n = 0;
@@ -210,10 +325,16 @@ static dsf_status compare_replay(dsf_check_result *c, dsf_dump_file *golden, dsf
     int64_t near = l.ties + l.warned;
     c->compared = l.rows * a.width;
     c->verdict = l.rows > 0 && l.kl_mean <= 2e-2 && l.wrong == 0 ? DSF_PASS : DSF_FAILED;
-    (void)snprintf(
-        c->words, sizeof c->words,
-        "decoder replay: %lld rows against ced/logits, mean KL %.2e (limit 2e-2), best token equal %.4f, near ties %lld",
-        (long long)l.rows, l.kl_mean, l.top1, (long long)near);
+    (void)snprintf(c->figure, sizeof c->figure, "mean KL, nats");
+    c->value = l.kl_mean;
+    c->limit = 2e-2;
+    (void)snprintf(c->derivation, sizeof c->derivation,
+                   "prompts with selection, free-running: 20 mnat (golden-official's published "
+                   "limit)");
+    dsf_suite_say(c,
+                  "decoder replay: %lld rows against ced/logits, mean KL %.2e (limit 2e-2), best "
+                  "token equal %.4f, near ties %lld",
+                  (long long)l.rows, l.kl_mean, l.top1, (long long)near);
 out:
     dsf_mem_free(row);
     dsf_mem_free(pair);
@@ -222,50 +343,52 @@ out:
     return st;
 }
 
-static dsf_status judge_replay(const dsf_verify_options *o, const char *model, const char *set,
-                               dsf_dump_file *golden, dsf_results *r)
-{
-    char name[80], path[4096];
-    dsf_dump_file *ours = NULL;
-    (void)snprintf(name, sizeof name, "logits/%.40s/p0 replay", set_name(set));
-    dsf_check_result *c = dsf_results_add(r, "logits", name);
-    if (!c) return r->status;
-    const char *out = o->temp;
-    int64_t t0 = dsf_clock_ns();
-    dsf_status st = dsf_file_join(path, set, "dump-p0.h5");
-    if (st == DSF_OK) st = run_replay(o, model, path, out);
-    if (st == DSF_OK) st = dsf_dump_open(&ours, out);
-    if (st == DSF_OK) st = compare_replay(c, golden, ours);
-    if (st != DSF_OK) (void)snprintf(c->words, sizeof c->words, "%s", dsf_error_message());
-    dsf_dump_close(ours);
-    (void)unlink(out);
-    c->seconds = (double)(dsf_clock_ns() - t0) * 1e-9;
-    return DSF_OK;
-}
-
-/* Only where the golden holds it. */
-static dsf_status suite_replay(const dsf_verify_options *o, const char *model, const char *set,
-                               dsf_results *r)
+static dsf_status run_replay(const dsf_suite_unit *u, dsf_suite_check *c)
 {
     char path[4096];
-    dsf_dump_file *golden = NULL;
-    DSF_TRY(dsf_file_join(path, set, "dump-p0.h5"));
-    if (dsf_dump_open(&golden, path) != DSF_OK) return DSF_OK; /* the checks above told so */
-    dsf_status st =
-        dsf_dump_find(golden, "ced/logits") ? judge_replay(o, model, set, golden, r) : DSF_OK;
+    dsf_dump_file *golden = NULL, *ours = NULL;
+    dsf_status st;
+    DSF_TRY_OUT(golden_path(u, path));
+    if (!is_independent(path, c)) goto out;
+    DSF_TRY_OUT(dsf_dump_open(&golden, path));
+    DSF_TRY_OUT(make_run(u, path, DSF_PREFILL_REPLAY));
+    DSF_TRY_OUT(dsf_dump_open(&ours, u->temp));
+    DSF_TRY_OUT(compare_replay(c, golden, ours));
+out:
     dsf_dump_close(golden);
+    dsf_dump_close(ours);
     return st;
 }
 
-dsf_status dsf_suite_layers(const dsf_verify_options *o, const char *model, const char *set,
-                            dsf_results *r)
+void dsf_suite_replay(const dsf_suite_unit *u, dsf_suite_check *check)
 {
-    return over_dumps(o, model, set, r, "layers", graft);
+    if (run_replay(u, check) != DSF_OK) dsf_suite_could_not(check);
 }
 
-dsf_status dsf_suite_logits(const dsf_verify_options *o, const char *model, const char *set,
-                            dsf_results *r)
+/* ---- what a set holds: asked by the plan ---- */
+
+/* A file that cannot be opened: yes, so that its check says why. */
+bool dsf_suite_has_replay(const char *set)
 {
-    DSF_TRY(over_dumps(o, model, set, r, "logits", run_free));
-    return suite_replay(o, model, set, r);
+    char path[4096];
+    dsf_dump_file *f = NULL;
+    if (dsf_file_join(path, set, "dump-p0.h5") != DSF_OK || !dsf_file_exists(path)) return false;
+    if (dsf_dump_open(&f, path) != DSF_OK) return true;
+    bool has = dsf_dump_find(f, "ced/logits") != NULL;
+    dsf_dump_close(f);
+    return has;
+}
+
+bool dsf_suite_has_choices(const char *set, int prompt, bool scored)
+{
+    char path[4096], file[32];
+    dsf_dump_file *f = NULL;
+    (void)snprintf(file, sizeof file, "dump-p%d.h5", prompt);
+    if (dsf_file_join(path, set, file) != DSF_OK) return false;
+    if (dsf_dump_open(&f, path) != DSF_OK) return true;
+    bool has = false;
+    for (int64_t i = 0; i < dsf_dump_count(f) && !has; i++)
+        has = scored ? dsf_choices_scored(f, i) : dsf_choices_makeable(f, i);
+    dsf_dump_close(f);
+    return has;
 }

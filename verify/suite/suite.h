@@ -1,5 +1,6 @@
-/* The verification suites (product.md 5): checks with a verdict, the number compared, and words. A
- * suite that compared nothing has not passed. */
+/* The verification suites (product.md 5): checks with a verdict, the number compared, the figure
+ * against its limit, and words. Which checks there are is decided before anything runs; each piece
+ * of work then runs in a process of its own. A check that compared nothing has not passed. */
 #ifndef DSF_VERIFY_SUITE_H
 #define DSF_VERIFY_SUITE_H
 
@@ -9,72 +10,87 @@
 typedef enum { DSF_PASS, DSF_FAILED, DSF_SKIPPED, DSF_COULD_NOT } dsf_verdict;
 const char *dsf_verdict_name(dsf_verdict v);
 
+/* The worst coordinate. row is a label (position, entry id), column an element of the row; -1: none
+ * in particular; NaN: no value. path "" : no coordinate. */
 typedef struct {
-    char suite[16], name[80];
+    char path[96];
+    int64_t row, column;
+    double reference, ours;
+} dsf_suite_at;
+
+typedef struct {
+    char suite[16], name[96];
     dsf_verdict verdict;
     int64_t compared;
     double seconds;
-    char words[512]; /* the worst coordinate, the reason, the missing thing */
-    dsf_buf detail;  /* text table for people; may be empty */
-} dsf_check_result;
+    char figure[64];      /* what value and limit measure; "" : the check has one figure only,
+                             compared, and 0 differences are allowed */
+    double value, limit;  /* NaN: none */
+    char derivation[224]; /* where the limit comes from */
+    dsf_suite_at at;
+    char words[512];      /* what was compared; the reason; the missing thing */
+    char divergence[512]; /* the sentence that names the first wrong operation, or "" */
+    dsf_buf detail;       /* text table for people; may be empty */
+} dsf_suite_check;
 
 typedef struct {
-    dsf_check_result *check;
+    dsf_suite_check *check; /* in the order of the plan, whatever finished first */
     int n, cap;
     dsf_status status; /* sticky */
+    char digest[33];   /* of what the verdict is about (dsf_verify_run); "" before */
+    char floor[4096];  /* the limits' file, "" without */
 } dsf_results;
 
 typedef struct {
     const char *model;  /* NULL: the golden set itself */
     const char *golden; /* a set, a folder of sets, or NULL */
     const char *floor;  /* NULL: noise_floor.json of the golden folder or of the folder above */
+    const char *cases;  /* folder of the reference encoder's cases, or NULL */
     const char *suites; /* comma list; NULL: all that can run */
     const char *only;   /* glob on check names, or NULL */
     const char *backend, *variants;
-    const char *temp; /* path of a dump that is kept only while it is compared */
-    int threads;
+    int threads; /* 0: all processors; shared by the processes */
     void (*progress)(const char *name, int64_t done, int64_t total);
+    /* Called as checks finish, in that order. */
+    void (*finished)(void *ud, const dsf_suite_check *c);
+    void *ud;
+    bool (*stop)(void); /* true: end now, keep what is finished */
 } dsf_verify_options;
 
-/* X(name, built, question) */
-#define DSF_SUITE_MAP(X)                                                                            \
-    X(contract, 1,                                                                                  \
-      "config as specified; exactly the expected tensors, shapes, types, finite values")            \
-    X(tokenizer, 1, "every token's text survives a round trip, the Engram class map has its size")  \
-    X(layers, 1,                                                                                    \
-      "every tap from golden inputs within the measured noise, choices exact on golden scores")     \
-    X(logits, 1, "free-running from token ids: streams, KL and best token against golden logits")   \
-    X(states, 1, "whole = chunked = decoded = forked = rewound = batched = cone, bit for bit")      \
-    X(memory, 1,                                                                                    \
-      "no allocation per token, taps change no bit (dsf bench memory: resident against plan)")      \
-    X(template, 0,                                                                                  \
-      "prompts byte-equal to the reference encoder: unit tests test_chat, test_parse, test_stream") \
-    X(engram, 0,                                                                                    \
-      "hash rows and dequantised bits: taps engram/* of suite layers, unit test engram_hash")       \
-    X(ops, 0, "every kernel variant against its reference: the program checkops")                   \
-    X(choices, 0, "part of suites layers and logits here")                                          \
-    X(speed, 0, "dsf bench checks the output of what it times")
+/* X(name, question) */
+#define DSF_SUITE_MAP(X)                                                                           \
+    X(config, "every number of config.json reaches the engine unchanged; others are refused")      \
+    X(contract, "exactly the expected tensors, with shape, type and finite values")                \
+    X(template,                                                                                    \
+      "prompts byte-equal and id-equal to the reference encoder; parser stable when cut")          \
+    X(tokenizer, "ids round-trip, the vocabulary and the Engram class map have their sizes")       \
+    X(engram, "hash rows, dequantised bits, gate; dead and pad tokens; history and rollback")      \
+    X(ops, "every kernel variant on this machine against its reference")                           \
+    X(layers, "every tap from golden inputs, within the measured noise")                           \
+    X(choices, "top-k, pool and experts: exact on golden scores, ties only on own scores")         \
+    X(logits, "free-running from token ids: streams, KL and best token against golden logits")     \
+    X(states, "whole = chunked = decoded = forked = rewound = batched = cone, bit for bit")        \
+    X(memory, "no allocation per token; resident memory within the plan, a planted block found")   \
+    X(speed, "tokens and logits of a timed run equal those of the checked run; rates, no gate")
 
-/* Runs the suites; EINVAL for an unknown suite name, ENOTSUP for one that was asked for and is not
- * built or cannot run here. */
+/* Plans the checks without running any: r->check holds their names, with the verdict "skip" or
+ * "could not" and words where something is missing. EINVAL: an unknown suite, nothing to run on, a
+ * glob that matches no check. */
+DSF_MUST dsf_status dsf_verify_list(const dsf_verify_options *o, dsf_results *r);
+/* Runs them. A check that fails, crashes or cannot run is in r; a status is for what stops all of
+ * it. ECANCELED: stopped; r holds what was finished. */
 DSF_MUST dsf_status dsf_verify_run(const dsf_verify_options *o, dsf_results *r);
 void dsf_results_free(dsf_results *r);
 /* Something passed, nothing failed, nothing could not run. */
 bool dsf_results_good(const dsf_results *r);
 int dsf_results_count(const dsf_results *r, dsf_verdict v);
+/* The first wrong operation in the order of the plan, or "". */
+const char *dsf_results_divergence(const dsf_results *r);
+
+/* report.c, html.c: one check as text; all of it as JSON, JUnit XML and one page of HTML. */
+void dsf_suite_text(const dsf_suite_check *c, bool table, dsf_buf *b);
 void dsf_results_json(const dsf_results *r, const dsf_verify_options *o, dsf_buf *b);
 void dsf_results_junit(const dsf_results *r, dsf_buf *b);
-
-/* For the suite files: adds a check (returns it, or NULL after a failure), and the suites
- * themselves. */
-dsf_check_result *dsf_results_add(dsf_results *r, const char *suite, const char *name);
-dsf_status dsf_suite_contract(const dsf_verify_options *o, const char *model, dsf_results *r);
-dsf_status dsf_suite_tokenizer(const dsf_verify_options *o, const char *model, dsf_results *r);
-dsf_status dsf_suite_layers(const dsf_verify_options *o, const char *model, const char *set,
-                            dsf_results *r);
-dsf_status dsf_suite_logits(const dsf_verify_options *o, const char *model, const char *set,
-                            dsf_results *r);
-dsf_status dsf_suite_states(const dsf_verify_options *o, const char *model, dsf_results *r);
-dsf_status dsf_suite_memory(const dsf_verify_options *o, const char *model, dsf_results *r);
+void dsf_results_html(const dsf_results *r, const dsf_verify_options *o, dsf_buf *b);
 
 #endif
