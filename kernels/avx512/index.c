@@ -49,17 +49,18 @@ typedef struct {
     int64_t first; /* row of the current group, where rows are few */
 } job;
 
-static void *take(uint8_t **at, int64_t bytes)
+/* A number, not a pointer: the size is measured from 0. */
+static void *take(uintptr_t *at, int64_t bytes)
 {
-    void *p = *at;
-    *at += (bytes + 63) & ~(int64_t)63;
-    return p;
+    uintptr_t p = *at;
+    *at += (uintptr_t)(bytes + 63) & ~(uintptr_t)63;
+    return (void *)p; /* NOLINT(performance-no-int-to-ptr) */
 }
 
-/* Lays the workspace out from `at`; returns its size. */
-static size_t cut(const job *j, uint8_t *at, workspace *w)
+/* Lays the workspace out from `base`; returns its size. */
+static size_t cut(const job *j, void *base, workspace *w)
 {
-    uint8_t *begin = at;
+    uintptr_t at = (uintptr_t)base, begin = at;
     int64_t groups = j->d / 32;
     for (int i = 0; i < ROWS; i++) {
         w->row[i].q = take(&at, j->h * j->d);
@@ -530,7 +531,7 @@ static void select_item(void *arg, int64_t i, int worker)
     uint16_t *x = (uint16_t *)(void *)(j->lc->scratch + (size_t)worker * j->lc->scratch_bytes);
     const uint16_t *scores = (const uint16_t *)j->scores.data + i * j->entries;
     workspace w = {0};
-    (void)cut(j, (uint8_t *)(x + j->padded), &w);
+    (void)cut(j, x + j->padded, &w);
     for (int64_t at = 0; at < j->entries; at += TILE) {
         __mmask32 mask = dsf_select_mask(at, j->entries);
         _mm512_store_si512(x + at, dsf_select_order(_mm512_maskz_loadu_epi16(mask, scores + at)));

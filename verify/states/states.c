@@ -119,9 +119,9 @@ out:
 
 static dsf_status by_rewind(dsf_session *s, const run *w, int64_t n, int64_t beyond)
 {
-    DSF_TRY(feed(s, w->ids, n, 3));
-    DSF_TRY(feed(s, w->other, beyond, 2));
-    int64_t back = n > 3 ? n - 3 : 0;
+    int64_t back = n > 3 ? n - 3 : 0; /* other tokens there: they must go, and be replaced */
+    DSF_TRY(feed(s, w->ids, back, 3));
+    DSF_TRY(feed(s, w->other, n - back + beyond, 2));
     DSF_TRY(dsf_session_rewind(s, back));
     if (dsf_session_position(s) != back)
         return feed(s, w->ids + back, n - back, n); /* queued again by itself */

@@ -266,7 +266,7 @@ Test(attn, probabilities_round_against_the_running_maximum)
 }
 
 /* One key of logit l and value 0, 60 of logit 0 and value 1: the product takes e^-l as bf16, the
- * denominator as it is. */
+ * denominator as it is. [B-17] */
 Test(attn, the_denominator_sums_unrounded_probabilities)
 {
     static world w;

@@ -103,6 +103,7 @@ static void check_row(const dsf_json *row, void *ud)
     if (strcmp(kind, "tagged_text") == 0) check_tagged(row, t);
 }
 
+/* [B-49] [B-50] */
 Test(chat, equals_the_reference_encoder_on_every_case)
 {
     const char *path = data_path("reference/encoding-cases/cases.jsonl");
@@ -146,6 +147,7 @@ Test(chat, equals_the_reference_encoder_on_the_two_rows_with_floats)
     dsf_bpe_close(t.bpe);
 }
 
+/* [B-49] */
 Test(chat, equals_the_five_official_outputs_and_their_ids)
 {
     dsf_buf ids_text = data_read(data_path("reference/encoding-cases/official/token_ids.json"));
@@ -246,6 +248,7 @@ static const refusal refusals[] = {
      DSF_CHAT_BAD_EFFORT, "reasoning_effort: a number 1e1, expected low, high, max or an integer"},
 };
 
+/* [B-50] */
 Test(chat, refuses_with_place_and_class)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {

@@ -280,6 +280,7 @@ Test(check, tells_where_it_went_wrong)
     cr_expect_str_eq(f.pattern, "normal");
 }
 
+/* [B-88] */
 Test(check, rejects_a_write_past_the_end) { expect_rule(rule_of(past_the_end), DSF_RULE_GUARD); }
 
 Test(check, rejects_a_write_before_the_start)
@@ -347,6 +348,7 @@ Test(check, holds_scratch_to_what_was_asked)
     expect_rule(verdict(right, v, one_ulp).finding.rule, DSF_RULE_GUARD);
 }
 
+/* [B-71] */
 Test(check, counts_what_a_variant_does_not_take)
 {
     dsf_variant v = {.name = "v", .run = fails, .accepts = takes_none};

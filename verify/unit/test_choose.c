@@ -13,6 +13,7 @@ static int steps_with(const dsf_plan *p, const char *variant, const char *op)
     return n;
 }
 
+/* [B-31] [B-71] */
 Test(plan, a_variant_needs_the_machine_and_the_mask)
 {
     shapes s;
@@ -104,6 +105,7 @@ static dsf_status record_norm(norm *n, dsf_val x, dsf_val w, dsf_val out)
     return n->p->status;
 }
 
+/* [B-12] [B-31] */
 Test(plan, shapes_and_types_are_held_to_the_contract)
 {
     norm n = norm_plan(DSF_BF16, 32, 32);

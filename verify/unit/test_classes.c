@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "text/classes.h"
 
+/* [B-40] */
 Test(classes, equal_the_published_map_entry_for_entry)
 {
     dsf_buf want = data_read_gz(data_path("reference/tokenizer/engram_token_map.i32le.gz"));
@@ -60,6 +61,7 @@ typedef struct {
     "\"pretokenizers\": [{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": "   \
     "false}]}}"
 
+/* [B-40] */
 Test(classes, follow_the_steps_of_the_normal_form)
 {
     static const law laws[] = {

@@ -40,6 +40,7 @@ static void poke(const model *m, const char *name, int64_t at, const void *bytes
     dsf_ckpt_close(k);
 }
 
+/* [B-08] */
 Test(contract, a_synthetic_model_keeps_it)
 {
     model m;
@@ -57,7 +58,7 @@ Test(contract, a_synthetic_model_keeps_it)
     remove_temp(m.folder);
 }
 
-/* The config changes, the files stay: every fault is told, each with both values. */
+/* The config changes, the files stay: every fault is told, each with both values. [B-06] */
 Test(contract, every_fault_is_listed_with_both_values)
 {
     model m;
@@ -93,6 +94,7 @@ Test(contract, every_fault_is_listed_with_both_values)
     remove_temp(m.folder);
 }
 
+/* [B-07] */
 Test(contract, values_that_no_checkpoint_may_hold_are_found)
 {
     model m;
@@ -173,6 +175,7 @@ Test(contract, copies_of_embedding_and_head_in_the_draft_are_ignored)
     remove_temp(m.folder);
 }
 
+/* [B-04] [B-12] */
 Test(contract, another_type_of_the_same_size_is_mistyped)
 {
     model m;

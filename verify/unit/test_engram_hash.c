@@ -112,6 +112,7 @@ static void expect_constants(const dsf_config *c, const dsf_json *layers)
     }
 }
 
+/* [B-39] */
 Test(engram_hash, constants_of_every_published_set)
 {
     static const char *const set[] = {"tiny-a", "tiny-b", "long-c", "vision-d"};
@@ -197,6 +198,7 @@ Test(engram_hash, rows_of_the_token_cases)
     dsf_json_free(doc);
 }
 
+/* [B-41] */
 Test(engram_hash, blocking_is_sticky)
 {
     dsf_config c = sizes(101, 128, 2, 1, 3);

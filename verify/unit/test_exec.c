@@ -145,6 +145,7 @@ Test(exec, a_step_sees_the_rows_of_its_own_set)
     close_bench(&b);
 }
 
+/* [B-63] */
 Test(exec, a_step_without_rows_does_not_run)
 {
     bench b;
@@ -193,6 +194,7 @@ Test(exec, only_what_the_plan_asks_for_can_be_given_or_read)
     close_bench(&b);
 }
 
+/* [B-57] */
 Test(exec, a_failing_kernel_ends_the_pass_with_its_own_words)
 {
     bench b;
@@ -276,6 +278,7 @@ Test(exec, every_step_is_timed_when_asked)
 
 /* ---- binding ---- */
 
+/* [B-83] */
 Test(exec, caches_are_shared_by_plans_of_one_layout_only)
 {
     dsf_plan *p[2];
@@ -303,6 +306,7 @@ Test(exec, caches_are_shared_by_plans_of_one_layout_only)
     dsf_plan_close(p[1]);
 }
 
+/* [B-71] */
 Test(exec, a_step_that_this_machine_cannot_run_is_refused_when_chosen)
 {
     bench b = {.p = NULL};

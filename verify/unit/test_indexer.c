@@ -53,6 +53,7 @@ static void make_scoring(scoring *s, int64_t h)
     s->pos = 2;
 }
 
+/* [B-25] */
 Test(indexer, score_rounds_each_dot_and_each_product)
 {
     static scoring s;
@@ -291,6 +292,7 @@ static void expect_fused(const dsf_index_topk_args *a, const char *name)
     free(p.pool);
 }
 
+/* [B-59] */
 Test(indexer, fused_equals_its_parts)
 {
     const dsf_op *op = &dsf_op_index_topk;

@@ -40,7 +40,7 @@ static void expect_channels_q8(const char *name, int n, int scale_rows)
 }
 
 /* W = identity: output c must be channel c times its scale, exactly: a channel that meets another's
- * weight or another block's scale shows, at any place and for any number of rows. */
+ * weight or another block's scale shows, at any place and for any number of rows. [B-03] [B-08] */
 Test(linear, g8_identity_returns_every_channel_with_its_scale)
 {
     fill_q8(x8, N_MAX, 1);
@@ -58,7 +58,8 @@ Test(linear, g8_identity_returns_every_channel_with_its_scale)
     }
 }
 
-/* The same for fp4 weights: the low nibble is the even channel, scales are by output. */
+/* The same for fp4 weights: the low nibble is the even channel, scales are by output. [B-04] [B-07]
+ */
 Test(linear, g4_identity_returns_every_channel_with_its_scale)
 {
     fill_q8(x8, N_MAX, 2);
@@ -138,7 +139,7 @@ Test(linear, bf16_identity_returns_every_channel_and_subnormals)
     }
 }
 
-/* One accumulation order for every number of rows: alone, in a few, in row blocks. */
+/* One accumulation order for every number of rows: alone, in a few, in row blocks. [B-09] */
 Test(linear, a_row_has_the_same_bits_in_any_company)
 {
     static uint16_t alone[K];

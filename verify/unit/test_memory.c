@@ -56,6 +56,7 @@ static void serve(dsf_options o, bool look, float *out, uint64_t *allocations, i
     dsf_engine_close(e);
 }
 
+/* [B-73] */
 Test(memory, nothing_is_allocated_between_tokens)
 {
     float out[MINI_VOCAB];
@@ -128,6 +129,7 @@ static int64_t anonymous(void)
     return kb < 0 ? -1 : kb * 1024;
 }
 
+/* [B-43] [B-58] */
 Test(memory, what_is_used_is_what_was_planned)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -150,7 +152,7 @@ Test(memory, what_is_used_is_what_was_planned)
     dsf_engine_close(e);
 }
 
-/* The arenas are mapped with exactly the planned bytes, and all of scratch is written to. */
+/* The arenas are mapped with exactly the planned bytes, and all of scratch is written to. [B-54] */
 Test(memory, the_budget_holds_the_plan)
 {
     dsf_engine *e =

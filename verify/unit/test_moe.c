@@ -27,7 +27,7 @@ static void make(router *r, int n, int e, int k)
                             1};
 }
 
-/* The vector lists the choice best first; ours is ascending, as the sum of outputs runs. */
+/* The vector lists the choice best first; ours is ascending, as the sum of outputs runs. [B-16] */
 Test(moe, route_follows_the_published_vector)
 {
     dsf_json_doc *doc = vectors_open();
@@ -77,7 +77,7 @@ Test(moe, route_bias_chooses_but_does_not_weigh_and_images_have_their_own)
     cr_expect_eq(r.ids[1], 2, "without bias_vl the text bias serves all");
 }
 
-/* Scores that underflow to 0 together leave weights of 0, not 0/0: the 1e-20 of the sum. */
+/* Scores that underflow to 0 together leave weights of 0, not 0/0: the 1e-20 of the sum. [B-15] */
 Test(moe, route_of_scores_that_are_all_zero_weighs_nothing)
 {
     router r;
@@ -90,6 +90,7 @@ Test(moe, route_of_scores_that_are_all_zero_weighs_nothing)
     }
 }
 
+/* [B-14] */
 Test(moe, route_softplus_is_linear_above_twenty)
 {
     router r;
@@ -103,6 +104,7 @@ Test(moe, route_softplus_is_linear_above_twenty)
 
 static uint16_t bf16(float x) { return dsf_f32_to_bf16(x); }
 
+/* [B-18] */
 Test(moe, swiglu_clamps_the_gate_above_only_and_the_value_on_both_sides)
 {
     const float g[] = {50, 50, -20, -1000, 1}, v[] = {50, -50, -50, 50, 0.5f};

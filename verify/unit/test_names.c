@@ -11,6 +11,7 @@ static void finish(dsf_config *c, const char *preset)
     dsf_buf_free(&json);
 }
 
+/* [B-51] */
 Test(names, the_release_has_these_tensors_and_bytes)
 {
     dsf_config c;

@@ -38,6 +38,7 @@ static int nearest(double (*value)(int), int n, double a)
     return best;
 }
 
+/* [B-28] */
 Test(num, all_e4m3_codes_decode)
 {
     for (int c = 0; c < 256; c++) {
@@ -77,6 +78,7 @@ Test(num, e4m3_saturates_and_keeps_nan)
     cr_expect_eq(dsf_f32_to_e4m3(-0.0f), 0x80);
 }
 
+/* [B-11] */
 Test(num, every_bf16_rounds_to_the_nearest_e4m3_and_e2m1)
 {
     for (int h = 0; h < 0x7F80; h++) {
@@ -89,6 +91,7 @@ Test(num, every_bf16_rounds_to_the_nearest_e4m3_and_e2m1)
     }
 }
 
+/* [B-10] */
 Test(num, all_e2m1_codes_decode_and_survive)
 {
     for (int c = 0; c < 16; c++) {
@@ -98,6 +101,7 @@ Test(num, all_e2m1_codes_decode_and_survive)
     }
 }
 
+/* [B-11] */
 Test(num, e2m1_ties_go_to_even_and_only_ties)
 {
     for (int c = 0; c < 7; c++) {
@@ -156,6 +160,7 @@ Test(num, double_to_bf16_rounds_through_f32)
     cr_expect(isnan(dsf_bf16_to_f32(dsf_f64_to_bf16((double)NAN))));
 }
 
+/* [B-04] [B-12] */
 Test(num, powers_of_two_are_exact_down_to_the_smallest)
 {
     for (int k = -149; k <= 127; k++) cr_expect(dsf_pow2(k) == ldexpf(1, k), "%d", k);
@@ -164,6 +169,7 @@ Test(num, powers_of_two_are_exact_down_to_the_smallest)
     cr_expect(isnan(dsf_e8m0_to_f32(255)));
 }
 
+/* [B-01] */
 Test(num, pow2ceil_is_the_least_power_not_below)
 {
     for (int h = 0x0200; h < 0x7F80; h++) {
@@ -214,6 +220,7 @@ static void check_format(dsf_json_doc *doc, const format_vector *f)
     cr_expect_arr_eq(back, want, (size_t)d * 2, "%s: round trip", f->name);
 }
 
+/* [B-02] */
 Test(vectors, quantisers)
 {
     const format_vector all[] = {
@@ -258,6 +265,7 @@ static void check_rope(dsf_json_doc *doc, const dsf_json *v, const uint16_t *x)
                            "the inverse undoes it up to bf16");
 }
 
+/* [B-22] */
 Test(vectors, rope)
 {
     dsf_json_doc *doc = vectors_open();
@@ -272,7 +280,7 @@ Test(vectors, rope)
 }
 
 /* The coefficient predictor fed with given projections: x of ones has mean square 1, and row m of
- * the matrix holds the projection in its first column. */
+ * the matrix holds the projection in its first column. [B-20] */
 Test(vectors, hc_split)
 {
     dsf_json_doc *doc = vectors_open();

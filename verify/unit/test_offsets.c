@@ -17,6 +17,7 @@ static uint8_t *reserve(int64_t bytes)
     return p;
 }
 
+/* [B-55] */
 Test(offsets, engram_table)
 {
     enum { D = 64 };
@@ -41,6 +42,7 @@ Test(offsets, engram_table)
     munmap(scale, (size_t)(rows * D / 32));
 }
 
+/* [B-26] [B-55] */
 Test(offsets, cache)
 {
     enum { D = 64, RECORD = D + D / 32 };
@@ -61,6 +63,7 @@ Test(offsets, cache)
     munmap(cache, (size_t)(slots * c * RECORD));
 }
 
+/* [B-55] */
 Test(offsets, attention)
 {
     enum { D = 64, RECORD = D / 2 + D / 16 };

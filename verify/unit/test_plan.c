@@ -84,6 +84,7 @@ static void check_places(const dsf_plan *p)
     free(l.last);
 }
 
+/* [B-28] */
 Test(plan, no_two_live_values_share_a_byte_and_the_arena_ends_with_the_last_one)
 {
     shapes s;
@@ -370,6 +371,7 @@ Test(plan, a_token_of_the_released_config_costs_890_bytes)
     close_shapes(&s);
 }
 
+/* [B-55] [B-58] */
 Test(plan, sizes_are_64_bit_at_real_shapes)
 {
     shapes s;
@@ -429,7 +431,8 @@ Test(plan, the_text_is_stable)
     close_shapes(&b);
 }
 
-/* A refactor leaves the printed plan unchanged; a change of the model shows here line by line. */
+/* A refactor leaves the printed plan unchanged; a change of the model shows here line by line.
+ * [B-38] */
 Test(plan, the_text_of_the_mini_model_is_the_golden_one)
 {
     shapes s;

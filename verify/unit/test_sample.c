@@ -90,7 +90,7 @@ Test(sample, parameters_outside_their_range_are_refused)
     }
 }
 
-/* Whatever the place: a logit that is no number says that the model is broken. */
+/* Whatever the place: a logit that is no number says that the model is broken. [B-44] */
 Test(sample, nan_and_plus_infinity_are_refused_with_their_id)
 {
     static const float bad[] = {NAN, INFINITY};

@@ -4,6 +4,7 @@ TestSuite(session, .fini = mini_clean);
 
 /* ---- what is refused, and that nothing is lost by it ---- */
 
+/* [B-66] */
 Test(session, more_than_the_context_holds_is_refused_and_nothing_is_queued)
 {
     dsf_engine *e = open_engine((dsf_options){.context = 10});
@@ -24,6 +25,7 @@ Test(session, more_than_the_context_holds_is_refused_and_nothing_is_queued)
     dsf_engine_close(e);
 }
 
+/* [B-41] */
 Test(session, an_id_outside_the_vocabulary_is_refused_and_nothing_is_queued)
 {
     dsf_engine *e = open_engine((dsf_options){.context = 10});
@@ -42,6 +44,7 @@ Test(session, an_id_outside_the_vocabulary_is_refused_and_nothing_is_queued)
     dsf_engine_close(e);
 }
 
+/* [B-63] */
 Test(session, feeding_nothing_changes_nothing)
 {
     dsf_engine *e = open_engine((dsf_options){.context = 16});
@@ -144,6 +147,7 @@ Test(session, options_outside_their_range_are_refused_with_the_range)
     REFUSED(DSF_EINVAL, dsf_engine_open(&e, &none));
 }
 
+/* [B-54] [B-67] */
 Test(session, a_plan_that_the_machine_cannot_hold_is_refused_with_the_table)
 {
     dsf_engine *e = NULL;
@@ -155,6 +159,7 @@ Test(session, a_plan_that_the_machine_cannot_hold_is_refused_with_the_table)
 
 /* ---- batches ---- */
 
+/* [B-47] [B-62] */
 Test(session, a_batch_takes_none_one_or_many)
 {
     dsf_engine *e = open_engine((dsf_options){.context = 40, .slots = 4, .chunk = 6});
@@ -197,6 +202,7 @@ Test(session, a_session_counts_once_in_a_batch_and_only_in_its_own_engine)
     dsf_engine_close(other);
 }
 
+/* [B-32] [B-81] */
 Test(session, interleaved_sessions_are_equal_to_sessions_alone)
 {
     enum { N = 30, K = 3 };
@@ -217,6 +223,7 @@ Test(session, interleaved_sessions_are_equal_to_sessions_alone)
     dsf_engine_close(e);
 }
 
+/* [B-32] */
 Test(session, decoding_together_is_equal_to_decoding_alone)
 {
     enum { N = 21, K = 3 };
@@ -240,6 +247,7 @@ Test(session, decoding_together_is_equal_to_decoding_alone)
     dsf_engine_close(e);
 }
 
+/* [B-70] [B-75] [B-76] */
 Test(session, every_chunk_gives_the_same_bits)
 {
     enum { N = 27 };
@@ -258,6 +266,7 @@ Test(session, every_chunk_gives_the_same_bits)
         }
 }
 
+/* [B-36] */
 Test(session, the_smallest_contexts_work)
 {
     float want[MINI_VOCAB], have[MINI_VOCAB];
@@ -289,6 +298,7 @@ static void by_mode(dsf_prefill mode, int64_t chunk, int64_t prompt, int64_t n, 
     dsf_engine_close(e);
 }
 
+/* [B-34] */
 Test(session, replay_is_exact_up_to_a_window_and_an_approximation_beyond)
 {
     float want[MINI_VOCAB], have[MINI_VOCAB], cut[MINI_VOCAB];

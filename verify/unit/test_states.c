@@ -19,11 +19,13 @@ static void by_every_road(dsf_states_options o, int64_t lengths)
     cr_expect_gt(r.bytes, r.compared * MINI_VOCAB * 4);
 }
 
+/* [B-76] */
 Test(states, all_roads_are_equal_up_to_three_windows)
 {
     by_every_road((dsf_states_options){.threads = 1}, 3 * MINI_WINDOW);
 }
 
+/* [B-27] */
 Test(states, all_roads_are_equal_on_three_threads)
 {
     by_every_road((dsf_states_options){.threads = 3, .longest = 11}, 11);
@@ -53,6 +55,7 @@ static void goes_on(dsf_session *s, int64_t n, const char *what)
     SAME_LOGITS(want, have, "%s, then to %lld tokens", what, (long long)n);
 }
 
+/* [B-87] */
 Test(states, rewind_takes_positions_that_exist)
 {
     dsf_engine *e = engine_of(DSF_PREFILL_EXACT, 8, 4);
@@ -68,6 +71,7 @@ Test(states, rewind_takes_positions_that_exist)
     dsf_engine_close(e);
 }
 
+/* [B-79] [B-87] [B-92] */
 Test(states, rewind_is_immediate_within_its_reach_and_recomputes_beyond)
 {
     for (int64_t back = 0; back <= 20; back++) {
@@ -88,6 +92,7 @@ Test(states, rewind_is_immediate_within_its_reach_and_recomputes_beyond)
     }
 }
 
+/* [B-87] */
 Test(states, rewinds_add_up_from_the_furthest_point)
 {
     dsf_engine *e = engine_of(DSF_PREFILL_EXACT, 8, 6);
@@ -123,7 +128,7 @@ Test(states, a_rewind_into_a_cone_prompt_recomputes)
     }
 }
 
-/* A prompt given up half-way: what was computed so far served its end only. */
+/* A prompt given up half-way: what was computed so far served its end only. [B-89] */
 Test(states, a_cone_prompt_given_up_half_way_recomputes)
 {
     for (int64_t steps = 1; steps <= 5; steps++)
@@ -173,7 +178,7 @@ Test(states, a_cone_prompt_finished_beside_a_neighbour_recomputes)
     }
 }
 
-/* More is fed while a cone prompt is half computed: its end moves. */
+/* More is fed while a cone prompt is half computed: its end moves. [B-65] */
 Test(states, a_prompt_that_grows_while_it_runs_gives_the_same_bits)
 {
     for (int mode = DSF_PREFILL_CONE; mode <= DSF_PREFILL_EXACT; mode++)
@@ -191,6 +196,7 @@ Test(states, a_prompt_that_grows_while_it_runs_gives_the_same_bits)
 
 /* ---- fork ---- */
 
+/* [B-89] */
 Test(states, a_fork_owns_its_state_in_every_order_of_closing)
 {
     for (int order = 0; order < 4; order++) {
@@ -242,7 +248,7 @@ static dsf_status fail_at_logits(void *ud, const dsf_tap_value *v)
 }
 
 /* The pass has written over ring rows that the session still needs; the next one must not use them.
- */
+ * [B-68] */
 Test(states, a_step_after_a_failed_one_gives_the_same_bits)
 {
     for (int mode = DSF_PREFILL_CONE; mode <= DSF_PREFILL_EXACT; mode++)
@@ -332,6 +338,7 @@ static drafted draft_of(dsf_session *s, int32_t anchor)
                          what);                                                                    \
     } while (0)
 
+/* [B-47] */
 Test(states, a_draft_depends_on_the_tokens_alone)
 {
     dsf_engine *e = engine_of(DSF_PREFILL_CONE, 40, 8);

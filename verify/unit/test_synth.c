@@ -93,6 +93,7 @@ static double weight_rms(dsf_synth_source *s, const dsf_config *c, int layer, ds
     return sqrt(sum / (double)(w.dim[0] * columns));
 }
 
+/* [B-38] */
 Test(synth, quantised_weights_have_the_measured_deviation)
 {
     static const struct {
@@ -145,7 +146,7 @@ Test(synth, codes_cover_their_range)
 }
 
 /* What makes faults visible: outliers and a dead group in the norms, shifted residual mixes, biases
- * that differ, sinks away from zero (architecture.md 14). */
+ * that differ, sinks away from zero (architecture.md 14). [B-38] */
 Test(synth, norms_have_outliers_and_a_dead_group)
 {
     dsf_config c;
