@@ -37,19 +37,6 @@ static dsf_status parse_range(const char *name, const char *text, int64_t *from,
     return DSF_FAIL(DSF_EINVAL, "%s %s: a number, or two with a dash", name, text);
 }
 
-/* 4096, 512M, 8G: powers of 1024. */
-static dsf_status parse_size(const char *text, int64_t *out)
-{
-    long long v;
-    char unit = 0;
-    int n = sscanf(text, "%lld%c", &v, &unit);
-    int shift = unit == 'K' ? 10 : unit == 'M' ? 20 : unit == 'G' ? 30 : unit == 'T' ? 40 : 0;
-    if (n < 1 || v <= 0 || (unit && !shift) || v > INT64_MAX >> shift)
-        return DSF_FAIL(DSF_EINVAL, "--max-bytes %s: a number, with K, M, G or T", text);
-    *out = (int64_t)v << shift;
-    return DSF_OK;
-}
-
 static dsf_status fill_filter(const options *o, dsf_dump_filter *f)
 {
     int64_t a = 0, b = 0;
@@ -91,7 +78,7 @@ static dsf_status run(options *o, dsf_dump_run_report *r)
     if (o->steps) DSF_TRY(parse_range("--steps", o->steps, &d.step_from, &d.step_to));
     if (o->compress && o->stats)
         DSF_TRY(DSF_FAIL(DSF_EINVAL, "--compress: statistics are small as they are"));
-    if (o->max_bytes) DSF_TRY(parse_size(o->max_bytes, &d.max_bytes));
+    if (o->max_bytes) DSF_TRY(dsf_inputs_size("--max-bytes", o->max_bytes, &d.max_bytes));
     d.backend = d.engine.variants && strcmp(d.engine.variants, "ref") == 0 ? "ref" : "cpu";
     if (!o->from) {
         DSF_TRY_OUT(dsf_inputs_ids(&o->in, &bpe, &ids));

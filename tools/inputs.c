@@ -111,6 +111,19 @@ dsf_status dsf_inputs_ids(const input_options *in, dsf_bpe **bpe, dsf_ids *ids)
     return DSF_OK;
 }
 
+dsf_status dsf_inputs_size(const char *name, const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long v = text[0] >= '0' && text[0] <= '9' ? strtoll(text, &end, 10) : 0;
+    const char *unit = v > 0 && !errno && *end ? strchr("KMGT", *end) : NULL;
+    int shift = unit ? 10 * (int)(unit - "KMGT" + 1) : 0;
+    if (v <= 0 || errno || end[unit != NULL] || v > INT64_MAX >> shift)
+        return DSF_FAIL(DSF_EINVAL, "%s %s: a number of bytes, with K, M, G or T", name, text);
+    *out = (int64_t)v << shift;
+    return DSF_OK;
+}
+
 dsf_status dsf_inputs_threads(int64_t n)
 {
     if (n < 0 || n > 1024) return DSF_FAIL(DSF_EINVAL, "--threads %lld: 1 to 1024", (long long)n);

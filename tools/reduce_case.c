@@ -5,19 +5,6 @@
 #include "inputs.h"
 #include "verify/reduce/candidate.h"
 
-/* 10000000, 512K, 10M: powers of 1024. */
-static dsf_status parse_size(const char *text, int64_t *out)
-{
-    long long v;
-    char unit = 0;
-    int n = sscanf(text, "%lld%c", &v, &unit);
-    int shift = unit == 'K' ? 10 : unit == 'M' ? 20 : unit == 'G' ? 30 : 0;
-    if (n < 1 || v <= 0 || (unit && !shift) || v > INT64_MAX >> shift)
-        return DSF_FAIL(DSF_EINVAL, "--max-bytes %s: a number, with K, M or G", text);
-    *out = (int64_t)v << shift;
-    return DSF_OK;
-}
-
 static dsf_status fill_options(const reduce_case *o, dsf_case_options *c)
 {
     int64_t rows[2];
@@ -31,7 +18,7 @@ static dsf_status fill_options(const reduce_case *o, dsf_case_options *c)
                             .progress = dsf_progress};
     DSF_TRY(dsf_inputs_threads(o->threads));
     DSF_TRY(dsf_inputs_backend(o->backend, &c->variants, &c->backend));
-    if (o->max_bytes) DSF_TRY(parse_size(o->max_bytes, &c->max_bytes));
+    if (o->max_bytes) DSF_TRY(dsf_inputs_size("--max-bytes", o->max_bytes, &c->max_bytes));
     DSF_TRY(dsf_candidate_range("--rows", o->rows, rows));
     c->choice.by_row = o->rows != NULL;
     c->choice.row_from = rows[0];

@@ -192,6 +192,7 @@ static int find(const dsf_diff_tap *t, const char *out[DSF_CAUSES_MAX])
 {
     const char *own[DSF_CAUSES_MAX];
     bool stage = t->tap.id == DSF_TAP_ATTN_O && strncmp(t->path, "dspark/", 7) == 0;
+    if (t->by_hash) return 0; /* it may be rounding alone */
     int n = 0, m = t->tap.id == DSF_TAP_NONE ? 0 : dsf_causes_find(t->tap.id, &t->pattern, own);
     for (int i = 0; stage && i < 2; i++) add(out, &n, stage_causes[i]);
     for (int i = 0; i < m; i++) add(out, &n, own[i]);

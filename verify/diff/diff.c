@@ -9,6 +9,7 @@
 #include "verify/diff/choice.h"
 #include "verify/diff/detail.h"
 #include "verify/diff/gate.h"
+#include "verify/diff/hashes.h"
 #include "verify/diff/logits.h"
 #include "verify/diff/state.h"
 #include "verify/diff/verdict.h"
@@ -213,41 +214,14 @@ out:
     return st;
 }
 
-/* Statistics dumps: equal hashes are equal bytes. */
-static dsf_status compare_stats(dsf_diff_state *s, const dsf_walk_item *x, dsf_diff_report *r)
+static dsf_status compare_hashes(dsf_diff_state *s, const dsf_walk_item *x, dsf_diff_report *r)
 {
-    dsf_dump_stat_row *a = NULL, *b = NULL;
-    int64_t na = 0, nb = 0;
     dsf_diff_tap *t = &r->tap[r->n_taps];
-    dsf_status st = DSF_OK;
-    DSF_TRY_OUT(dsf_dump_read_stats(s->a, x->a, &a, &na));
-    DSF_TRY_OUT(dsf_dump_read_stats(s->b, x->b, &b, &nb));
     start_tap(t, x);
-    t->rows = na < nb ? na : nb;
-    t->width = 1;
-    for (int64_t i = 0; i < t->rows; i++) {
-        if (a[i].hash == b[i].hash && a[i].count == b[i].count) continue;
-        t->changed++;
-        if (t->unequal++) continue;
-        t->at_row = (int32_t)i;
-        t->reference = a[i].rms;
-        t->ours = b[i].rms;
-        (void)snprintf(t->why, sizeof t->why,
-                       "block %lld: rms %.6g here %.6g, min %.6g here %.6g, max %.6g here %.6g",
-                       (long long)i, a[i].rms, b[i].rms, a[i].min, b[i].min, a[i].max, b[i].max);
-    }
-    t->beyond = t->changed > 0 || na != nb;
-    if (na != nb && !t->changed)
-        (void)snprintf(t->why, sizeof t->why, "%lld blocks, here %lld", (long long)na,
-                       (long long)nb);
-    t->verdict = t->beyond ? DSF_DIFF_FAILED : DSF_DIFF_EXACT;
-    t->ratio = t->beyond ? INFINITY : 0.0;
-    r->values += t->rows;
-    r->n_taps += t->rows > 0;
-out:
-    dsf_mem_free(a);
-    dsf_mem_free(b);
-    return st;
+    DSF_TRY(dsf_hashes_compare(s, x, t));
+    r->values += t->rows * t->width;
+    r->n_taps += t->rows > 0 || t->verdict == DSF_DIFF_FAILED;
+    return DSF_OK;
 }
 
 /* What a free run was computed from is known only when what ran before is compared too: not when
@@ -275,7 +249,7 @@ static dsf_status compare_all(dsf_diff_state *s, const dsf_walk *w, const dsf_di
             r->n_absent++;
             continue;
         }
-        DSF_TRY(x->stats ? compare_stats(s, x, r) : compare_item(s, x, keep, r));
+        DSF_TRY(x->stats ? compare_hashes(s, x, r) : compare_item(s, x, keep, r));
     }
     r->n_extra = w->n_extra;
     return dsf_buf_status(&r->absent);

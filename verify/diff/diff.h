@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "verify/dump/stats.h"
 #include "verify/dump/types.h"
 
 typedef struct {
@@ -73,6 +74,13 @@ typedef struct {
     char text[120]; /* "rows beyond the window (t >= 128), head 3"; "" when nothing is wrong */
 } dsf_diff_pattern;
 
+/* A tap compared by the hashes of row blocks, because a side has statistics alone. */
+typedef struct {
+    int64_t n, differ, left;       /* compared, differing, without a block of the same rows */
+    int32_t from, to;              /* labels of the rows of the first one that differs */
+    dsf_dump_stat reference, ours; /* its records */
+} dsf_diff_blocks;
+
 /* One compared tap. Figures are ours against the reference; rows without a gate (see `ungated`)
  * count in rows and elements, not in the rest of the judged figures. */
 typedef struct {
@@ -82,7 +90,8 @@ typedef struct {
     bool discrete;
     dsf_tap_source source;
     int64_t rows, width, ungated; /* common rows; elements of one; rows reported only */
-    int64_t changed, unequal;     /* elements and rows with another value */
+    int64_t changed, unequal;     /* elements and rows with another value; by hash, of the blocks
+                                     that differ all */
     int64_t zeros;                /* elements that differ in the sign of zero only */
     double rel_l2, row_median, row_max, max_abs, gain, bias_z;
     int32_t row_max_label;
@@ -108,6 +117,8 @@ typedef struct {
     dsf_diff_rows *row;       /* with options.rows: NULL for discrete taps */
     dsf_diff_flip *flip;      /* with options.rows: [n_flips] rows with another choice */
     int64_t n_row, n_flips;
+    bool by_hash; /* exact or failed; the figures of values are NaN, `reference` and `ours` rms */
+    dsf_diff_blocks blocks;
     char why[240];
 } dsf_diff_tap;
 

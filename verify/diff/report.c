@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "verify/diff/causes.h"
+#include "verify/diff/hashes.h"
 #include "verify/diff/sentence.h"
 
 static void figure(dsf_buf *b, double v, int width)
@@ -50,9 +51,35 @@ static void print_tap(dsf_buf *b, const dsf_diff_tap *t)
     dsf_buf_char(b, '\n');
 }
 
+static void print_block_head(dsf_buf *b)
+{
+    dsf_buf_fmt(b, "%-30s %6s %9s %8s %8s %-13s %11s %11s %9s  %s\n", "tap, by hash", "rows",
+                "elements", "blocks", "differ", "first rows", "rms", "here", "relative", "verdict");
+}
+
+static void print_blocks(dsf_buf *b, const dsf_diff_tap *t)
+{
+    const dsf_diff_blocks *k = &t->blocks;
+    char rows[32] = "-";
+    if (k->differ) (void)snprintf(rows, sizeof rows, "%d-%d", (int)k->from, (int)k->to);
+    dsf_buf_fmt(b, "%-30s %6lld %9lld %8lld %8lld %-13s ", t->path, (long long)t->rows,
+                (long long)t->rows * (long long)t->width, (long long)k->n, (long long)k->differ,
+                rows);
+    if (k->differ) {
+        dsf_buf_fmt(b, "%11.5g %11.5g ", k->reference.rms, k->ours.rms);
+        figure(b, dsf_hashes_rms(k), 9);
+    } else {
+        dsf_buf_fmt(b, "%11s %11s %9s", "-", "-", "-");
+    }
+    dsf_buf_fmt(b, "  %s", dsf_diff_verdict_name(t->verdict));
+    if (t->why[0] && t->rows == 0) dsf_buf_fmt(b, ": %s", t->why);
+    if (k->left) dsf_buf_fmt(b, " (%lld blocks of other rows)", (long long)k->left);
+    dsf_buf_char(b, '\n');
+}
+
 /* Taps of one kind in one line: counts add up, figures are the worst. */
 typedef struct {
-    int64_t taps, exact, rows, elements, changed, unequal;
+    int64_t taps, exact, rows, elements, changed, unequal, blocks, differ;
     double rel_l2, row_max, ratio;
     dsf_diff_verdict verdict;
 } pooled;
@@ -60,11 +87,13 @@ typedef struct {
 static void add(pooled *p, const dsf_diff_tap *t)
 {
     p->taps++;
-    p->exact += t->changed == 0;
+    p->exact += t->changed == 0 && t->verdict != DSF_DIFF_FAILED;
     p->rows += t->rows;
     p->elements += t->rows * t->width;
     p->changed += t->changed;
     p->unequal += t->unequal;
+    p->blocks += t->blocks.n;
+    p->differ += t->blocks.differ;
     p->rel_l2 = fmax(p->rel_l2, t->rel_l2);
     p->row_max = fmax(p->row_max, t->row_max);
     p->ratio = fmax(p->ratio, t->ratio);
@@ -73,7 +102,7 @@ static void add(pooled *p, const dsf_diff_tap *t)
 
 static bool same_kind(const dsf_diff_tap *a, const dsf_diff_tap *b)
 {
-    return strcmp(a->kind, b->kind) == 0;
+    return strcmp(a->kind, b->kind) == 0 && a->by_hash == b->by_hash;
 }
 
 static void print_kind(const dsf_diff_report *r, int64_t at, dsf_buf *b)
@@ -87,14 +116,44 @@ static void print_kind(const dsf_diff_report *r, int64_t at, dsf_buf *b)
     char name[64];
     (void)snprintf(name, sizeof name, "%s x%lld", first->kind, (long long)p.taps);
     dsf_buf_fmt(b, "%-30s %6lld %9lld %8lld %8lld ", name, (long long)p.rows, (long long)p.elements,
-                (long long)p.changed, (long long)p.unequal);
-    figure(b, first->discrete ? NAN : p.rel_l2, 9);
-    dsf_buf_char(b, ' ');
-    figure(b, first->discrete ? NAN : p.row_max, 9);
-    dsf_buf_fmt(b, " %9s", "");
-    print_ratio(b, p.ratio);
+                (long long)(first->by_hash ? p.blocks : p.changed),
+                (long long)(first->by_hash ? p.differ : p.unequal));
+    if (first->by_hash) {
+        dsf_buf_fmt(b, "%47s", "");
+    } else {
+        figure(b, first->discrete ? NAN : p.rel_l2, 9);
+        dsf_buf_char(b, ' ');
+        figure(b, first->discrete ? NAN : p.row_max, 9);
+        dsf_buf_fmt(b, " %9s", "");
+        print_ratio(b, p.ratio);
+    }
     dsf_buf_fmt(b, "  %s, %lld of %lld bit-equal\n", dsf_diff_verdict_name(p.verdict),
                 (long long)p.exact, (long long)p.taps);
+}
+
+/* Taps of values, or those by hash: with `all` each, else those that fail, then a line a kind. */
+static void print_taps(const dsf_diff_report *r, bool by_hash, bool all, dsf_buf *b)
+{
+    int64_t n = 0, shown = 0;
+    for (int64_t i = 0; i < r->n_taps; i++) n += r->tap[i].by_hash == by_hash;
+    if (n == 0) return;
+    if (by_hash)
+        print_block_head(b);
+    else
+        print_head(b);
+    for (int64_t i = 0; i < r->n_taps; i++) {
+        const dsf_diff_tap *t = &r->tap[i];
+        if (t->by_hash != by_hash || !(all || t->verdict == DSF_DIFF_FAILED)) continue;
+        shown++;
+        if (by_hash)
+            print_blocks(b, t);
+        else
+            print_tap(b, t);
+    }
+    if (!all && shown) dsf_buf_char(b, '\n');
+    for (int64_t i = 0; i < r->n_taps && !all; i++)
+        if (r->tap[i].by_hash == by_hash) print_kind(r, i, b);
+    dsf_buf_char(b, '\n');
 }
 
 static void print_logits(const dsf_diff_logits *l, dsf_buf *b)
@@ -144,24 +203,28 @@ static void print_absent(const dsf_diff_report *r, bool all, dsf_buf *b)
 void dsf_diff_print(const dsf_diff_report *r, bool all, dsf_buf *b)
 {
     dsf_buf_fmt(b, "%s\n", r->verdict);
-    if (r->first >= 0 && !r->good) dsf_causes_print(&r->tap[r->first], b);
+    if (r->first >= 0 && !r->good) {
+        const dsf_diff_tap *t = &r->tap[r->first];
+        if (t->by_hash && t->rows > 0) dsf_buf_fmt(b, "%s\n", t->why);
+        dsf_causes_print(t, b);
+    }
     dsf_diff_print_tables(r, all, b);
 }
 
 void dsf_diff_print_tables(const dsf_diff_report *r, bool all, dsf_buf *b)
 {
     if (r->ours_notes[0]) dsf_buf_fmt(b, "%s\n", r->ours_notes);
-    dsf_buf_fmt(b, "mode %s; %s; rows %s\n\n", r->mode,
-                r->floor[0] ? r->floor : "no floor: provisional limits, no pass unless bit-equal",
-                r->selects ? "select among entries" : "take every visible entry");
-    if (r->n_taps) print_head(b);
-    for (int64_t i = 0; i < r->n_taps; i++)
-        if (all || r->tap[i].verdict == DSF_DIFF_FAILED) print_tap(b, &r->tap[i]);
-    if (!all) {
-        if (r->first >= 0) dsf_buf_char(b, '\n');
-        for (int64_t i = 0; i < r->n_taps; i++) print_kind(r, i, b);
-    }
-    if (r->n_taps) dsf_buf_char(b, '\n');
+    bool values = false; /* statistics alone: no limits, and no rows that select */
+    for (int64_t i = 0; i < r->n_taps; i++) values |= !r->tap[i].by_hash;
+    if (r->n_taps && !values)
+        dsf_buf_fmt(b, "mode %s; statistics: bit-equal or not\n\n", r->mode);
+    else
+        dsf_buf_fmt(b, "mode %s; %s; rows %s\n\n", r->mode,
+                    r->floor[0] ? r->floor
+                                : "no floor: provisional limits, no pass unless bit-equal",
+                    r->selects ? "select among entries" : "take every visible entry");
+    print_taps(r, false, all, b);
+    print_taps(r, true, all, b);
     print_budget(r, b);
     print_logits(&r->logits, b);
     print_absent(r, all, b);
@@ -243,6 +306,7 @@ static void json_tap(const dsf_diff_tap *t, dsf_buf *b)
     dsf_json_add_int(b, "unequal", t->unequal);
     dsf_json_add_bool(b, "discrete", t->discrete);
     dsf_json_add_int(b, "width", t->width);
+    if (t->by_hash) dsf_hashes_json(t, b);
     if (t->discrete) {
         dsf_json_add_int(b, "flips", t->flips);
         dsf_json_add_int(b, "ties", t->ties);

@@ -44,6 +44,13 @@ static void add_rows(text *b, const dsf_diff_tap *t)
     if (t->wrong_at[0] && wrong < t->rows) add(b, " (row%s %s)", wrong > 1 ? "s" : "", t->wrong_at);
 }
 
+static void add_blocks(text *b, const dsf_diff_tap *t)
+{
+    const dsf_diff_blocks *k = &t->blocks;
+    add(b, "rows %d-%d, the first of %lld blocks that differ of %lld", (int)k->from, (int)k->to,
+        (long long)k->differ, (long long)k->n);
+}
+
 static void add_inputs(text *b, const dsf_diff_tap *t)
 {
     if (t->n_inputs == 0 && t->tap.id != DSF_TAP_NONE)
@@ -83,7 +90,10 @@ void dsf_sentence_write(char *out, size_t size, const dsf_diff_tap *t)
         add(&b, "%s", t->why);
         return;
     }
-    add_rows(&b, t);
+    if (t->by_hash)
+        add_blocks(&b, t);
+    else
+        add_rows(&b, t);
     add_inputs(&b, t);
     add_error(&b, t);
     if (t->pattern.text[0]) add(&b, ": %s", t->pattern.text);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "verify/diff/flow.h"
+#include "verify/diff/hashes.h"
 #include "verify/diff/sentence.h"
 
 /* Free-running over prompts that select: what a quantised network reaches for any cause at all is
@@ -58,8 +59,15 @@ static int64_t find_first(const dsf_diff_report *r)
 static void name_divergence(dsf_diff_report *r, int64_t at)
 {
     const dsf_diff_tap *t = &r->tap[at];
+    char figures[400];
     dsf_sentence_write(r->sentence, sizeof r->sentence, t);
+    if (t->by_hash && t->rows > 0) {
+        dsf_hashes_figures(figures, sizeof figures, t);
+        line(r, "not the same: %s; %s", r->sentence, figures);
+        return;
+    }
     line(r, "first divergence: %s", r->sentence);
+    if (t->rows == 0) return; /* the sentence is what was found */
     if (t->at_row >= 0) line(r, "; row %d", (int)t->at_row);
     if (t->at_column >= 0)
         line(r, " column %lld: reference %.9g, here %.9g", (long long)t->at_column, t->reference,
@@ -89,6 +97,18 @@ static bool name_provisional(dsf_diff_report *r)
     return true;
 }
 
+/* Hashes: how many blocks spoke, and which had no counterpart. */
+static void name_blocks(dsf_diff_report *r)
+{
+    int64_t n = 0, left = 0;
+    for (int64_t i = 0; i < r->n_taps; i++) {
+        n += r->tap[i].blocks.n;
+        left += r->tap[i].blocks.left;
+    }
+    if (n) line(r, "; %lld blocks of rows by their hashes", (long long)n);
+    if (left) line(r, "; %lld blocks not compared: no block of the same rows", (long long)left);
+}
+
 static void name_same(dsf_diff_report *r)
 {
     line(r, "same: %lld taps, %lld values compared", (long long)r->n_taps, (long long)r->values);
@@ -96,6 +116,7 @@ static void name_same(dsf_diff_report *r)
         line(r, ", worst ratio %.2g at %s", r->worst, r->tap[r->worst_at].path);
     else
         line(r, ", all that is gated bit-equal");
+    name_blocks(r);
     if (r->n_absent) line(r, "; %lld taps skipped: absent here", (long long)r->n_absent);
     int64_t beyond = 0, first = first_with(r, false);
     for (int64_t i = 0; i < r->n_taps; i++) beyond += r->tap[i].beyond;

@@ -37,6 +37,19 @@ static const char *bare(const char *path)
     return strncmp(path, "stats/", 6) == 0 ? path + 6 : path;
 }
 
+static bool has_stats(dsf_dump_file *f, const char *path)
+{
+    char stats[112];
+    (void)snprintf(stats, sizeof stats, "stats/%.96s", path);
+    return dsf_dump_find(f, stats) != NULL;
+}
+
+/* As values or as statistics. */
+static bool holds(dsf_dump_file *f, const char *path)
+{
+    return dsf_dump_find(f, path) || has_stats(f, path);
+}
+
 /* The tap of a path; `logits_oneshot` is the tap logits. */
 static bool parse(dsf_tap *tap, const char *path, int n_layers)
 {
@@ -65,7 +78,7 @@ static void describe(dsf_walk_item *item, const dsf_dump_entry *e, int n_layers)
 {
     const char *path = bare(e->path);
     *item = (dsf_walk_item){.stats = e->stats};
-    (void)snprintf(item->a, sizeof item->a, "%s", e->path);
+    (void)snprintf(item->a, sizeof item->a, "%s", path);
     if (!parse(&item->tap, path, n_layers)) {
         (void)snprintf(item->kind, sizeof item->kind, "%.39s", path);
         item->order = INT64_MAX; /* behind everything that has a place */
@@ -90,14 +103,17 @@ static void describe(dsf_walk_item *item, const dsf_dump_entry *e, int n_layers)
 static void find_ours(dsf_walk_item *item, dsf_dump_file *a, dsf_dump_file *b)
 {
     const char *path = item->a;
-    if (!dsf_dump_find(b, path)) {
+    if (holds(b, path)) {
+        item->stats |= !dsf_dump_find(b, path);
+    } else if (!item->stats) {
         bool injected = strcmp(dsf_dump_info_of(b)->mode, "injected") == 0;
         if (strcmp(path, "logits_oneshot") == 0)
             path = "logits";
         else if (strcmp(path, "logits") == 0 && !(injected && dsf_dump_find(a, "logits_oneshot")))
             path = "logits_oneshot";
     }
-    if (dsf_dump_find(b, path)) (void)snprintf(item->b, sizeof item->b, "%s", path);
+    if (item->stats ? holds(b, path) : dsf_dump_find(b, path) != NULL)
+        (void)snprintf(item->b, sizeof item->b, "%s", path);
 }
 
 static int in_order(const void *a, const void *b)
@@ -112,10 +128,10 @@ static void look_at_ours(dsf_walk *w, dsf_dump_file *a, dsf_dump_file *b, int n_
     for (int64_t i = 0; i < dsf_dump_count(b); i++) {
         const dsf_dump_entry *e = dsf_dump_at(b, i);
         dsf_tap tap;
-        if (dsf_dump_find(a, e->path)) continue;
+        if (holds(a, bare(e->path))) continue;
         w->n_extra++;
         if (!parse(&tap, bare(e->path), n_layers) && !schema_path(bare(e->path)) && !w->unknown[0])
-            (void)snprintf(w->unknown, sizeof w->unknown, "%s", e->path);
+            (void)snprintf(w->unknown, sizeof w->unknown, "%s", bare(e->path));
     }
 }
 
@@ -130,7 +146,7 @@ static bool holds_layer(dsf_dump_file *b, int layer)
     char prefix[24];
     (void)snprintf(prefix, sizeof prefix, "layers/%02d/", layer);
     for (int64_t i = 0; i < dsf_dump_count(b); i++)
-        if (strncmp(dsf_dump_at(b, i)->path, prefix, 10) == 0) return true;
+        if (strncmp(bare(dsf_dump_at(b, i)->path), prefix, 10) == 0) return true;
     return false;
 }
 
@@ -175,9 +191,10 @@ dsf_status dsf_walk_make(dsf_walk *w, dsf_dump_file *a, dsf_dump_file *b, const 
         const dsf_dump_entry *e = dsf_dump_at(a, i);
         dsf_walk_item *item = &w->item[w->n];
         if (reference_only(bare(e->path)) && o->n_only == 0) continue;
+        if (e->stats && dsf_dump_find(a, bare(e->path))) continue; /* its values are there too */
         describe(item, e, n_layers);
         if (!asked(o, bare(e->path), item->tap)) continue;
-        item->trimmed = e->dim[0] < dsf_dump_info_of(a)->n_tokens;
+        item->trimmed = !e->stats && e->dim[0] < dsf_dump_info_of(a)->n_tokens;
         find_ours(item, a, b);
         w->n_asked += o->n_only > 0;
         w->n++;

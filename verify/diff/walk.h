@@ -6,10 +6,10 @@
 #include "verify/dump/reader.h"
 
 typedef struct {
-    char a[96], b[96]; /* paths; b empty: ours does not hold it */
+    char a[96], b[96]; /* paths without "stats/"; b empty: ours does not hold it */
     char kind[40];
     dsf_tap tap;   /* id DSF_TAP_NONE: labelled, but no tap of the schema's list */
-    bool stats;    /* statistics records */
+    bool stats;    /* at least one side has statistics alone */
     int64_t order; /* execution order */
     bool trimmed;  /* the reference holds some of its rows only */
 } dsf_walk_item;

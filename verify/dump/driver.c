@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -382,16 +383,25 @@ static hid_t creation_list(void)
     return list;
 }
 
-dsf_status dsf_h5_use_driver(hid_t fapl, dsf_h5_out *state)
+/* Registered once and never given back: H5FD_close of HDF5 1.10 reads the class after it let go of
+ * the driver, so the last file must not be the last to hold it. */
+static hid_t driver = -1;
+
+static void register_driver(void)
 {
     H5FD_class_t class = make_class();
+    driver = H5FDregister(&class);
+}
+
+dsf_status dsf_h5_use_driver(hid_t fapl, dsf_h5_out *state)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     info i = {state};
-    hid_t driver = H5FDregister(&class);
+    (void)pthread_once(&once, register_driver);
     bool good = driver >= 0 && H5Pset_driver(fapl, driver, &i) >= 0 &&
                 H5Pset_fclose_degree(fapl, H5F_CLOSE_STRONG) >= 0 &&
                 H5Pset_alignment(fapl, DIRECT_BYTES, DSF_PAGE) >= 0 &&
                 H5Pset_meta_block_size(fapl, META_BYTES) >= 0;
-    if (driver >= 0) (void)H5FDunregister(driver); /* the list keeps it */
     return good ? DSF_OK : dsf_h5_fail(DSF_EIO, "HDF5", "file driver");
 }
 

@@ -22,6 +22,21 @@ static dsf_status read_int(const source *s, const char *key, int64_t max, int64_
     return DSF_OK;
 }
 
+/* A layer that need not be: -1 as well as null or no key is none. */
+static dsf_status read_layer(const source *s, const char *key, int *out)
+{
+    const dsf_json *v = dsf_json_get(s->text, key);
+    int64_t i = -1;
+    *out = -1;
+    if (!v || dsf_json_kind_of(v) == DSF_JSON_NULL) return DSF_OK;
+    DSF_TRY(dsf_json_int(v, &i));
+    if (i < -1 || i >= DSF_DUMP_MAX_LAYERS)
+        return DSF_FAIL(DSF_ECORRUPT, "%s: %s is %lld, allowed -1 (none) to %d", s->name, key,
+                        (long long)i, DSF_DUMP_MAX_LAYERS - 1);
+    *out = (int)i;
+    return DSF_OK;
+}
+
 static dsf_status read_int32(const source *s, const char *key, int *out)
 {
     int64_t v = *out;
@@ -75,7 +90,6 @@ static dsf_status read_numbers(dsf_dump_geometry *g, const source *s)
         {"num_experts_per_tok", &g->n_activated},
         {"dspark_n_routed_experts", &g->stage_experts},
         {"dspark_num_experts_per_tok", &g->stage_activated},
-        {"candidate_source_layer_id", &g->pool_layer},
         {"candidate_topk_blocks", &g->pool_blocks},
         {"candidate_block_size", &g->pool_block},
         {"engram_head_dim", &g->engram_dim},
@@ -84,6 +98,7 @@ static dsf_status read_numbers(dsf_dump_geometry *g, const source *s)
     };
     for (unsigned i = 0; i < sizeof field / sizeof *field; i++)
         DSF_TRY(read_int32(s, field[i].key, field[i].out));
+    DSF_TRY(read_layer(s, "candidate_source_layer_id", &g->pool_layer));
     DSF_TRY(read_int(s, "vocab_size", INT64_C(1) << 31, &g->vocab));
     if (g->n_layers + g->n_stages > DSF_DUMP_MAX_LAYERS)
         return DSF_FAIL(DSF_ECORRUPT, "%s: %d layers and %d draft stages, at most %d together",
