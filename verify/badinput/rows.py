@@ -293,9 +293,11 @@ row("size limit of nothing", "dump {mini} --ids 1 -o {d}/out.h5 --max-bytes 0", 
 row("dump over its limit", "dump {mini} --ids 1,2,3 -o {d}/out.h5 --max-bytes 4K", 3, "--max-bytes", "4096")
 row("unknown suite", "verify {mini} --suite layerz", 2, "layerz", "--list")
 row("suite without golden data", "verify {mini} --suite layers", 3, "golden")
-row("golden folder absent", "verify {mini} --golden {d}/none", 3, "none")
-row("golden folder empty", "verify {mini} --golden {d} --suite layers", 2, "dump-p0.h5")
-row("no check matches", "verify {mini} --suite contract --only zzz", 2, "nothing compared")
+row("golden folder absent, suites by default", "verify {mini} --golden {d}/none --only ?o*", 0, "none: no such golden folder", "skip ")
+row("golden folder absent, suite asked for", "verify {mini} --golden {d}/none --suite layers", 3, "none: no such golden folder")
+row("golden folder absent, nothing else to check", "verify {mini} --golden {d}/none --only layers*", 3, "none: no such golden folder")
+row("golden folder empty", "verify {mini} --golden {d} --suite layers", 3, "dump-pN.h5")
+row("no check matches", "verify {mini} --suite contract --only zzz", 2, "no check is called \"zzz\"")
 
 # ---- outputs ----
 

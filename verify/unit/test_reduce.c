@@ -479,9 +479,9 @@ Test(reduce, a_range_is_one_number_or_two)
 
 Test(reduce, placeholders_are_filled_and_other_braces_stay)
 {
-    char *argv[] = {"sh", "-c",
-                    "test \"$(tr '\\n' ' ' < {ids})\" = '1 2 3 4 5 ' && test {id_list} = 1,2,3,4,5 "
-                    "&& echo '{none} last words'; exit 1"};
+    char script[] = "test \"$(tr '\\n' ' ' < {ids})\" = '1 2 3 4 5 ' && test {id_list} = 1,2,3,4,5 "
+                    "&& echo '{none} last words'; exit 1";
+    char *argv[] = {"sh", "-c", script};
     dsf_command c;
     dsf_try t;
     GOOD(run_command(argv, 3, 60, &c, &t));
