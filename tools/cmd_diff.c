@@ -53,7 +53,8 @@ int dsf_cmd_diff(int argc, char **argv)
          "judge B as injected or exact, whatever its attribute says"},
         {"--no-gate", OPT_STRING, &o.no_gate, "LABEL",
          "report without a verdict: the two are not meant to be equal"},
-        {"--all", OPT_FLAG, &o.all, NULL, "every tap, not one line a kind"},
+        {"--all", OPT_FLAG, &o.all, NULL,
+         "every tap, not the first failing ones and one line a kind"},
         {"--rows", OPT_FLAG, &o.rows, NULL, "with --json: figures of every row"},
         {"--json", OPT_FLAG, &o.json, NULL, "the report as JSON"},
         {"--json-out", OPT_STRING, &o.json_out, "FILE", "the report as JSON into a file too"},
@@ -62,7 +63,9 @@ int dsf_cmd_diff(int argc, char **argv)
         .command = "diff",
         .synopsis = "A.h5 B.h5 [--floor FLOOR.json]",
         .about = "Compares two dumps in execution order. A is the reference. The first line is the "
-                 "verdict:\nthe first divergence with both values, or what was compared.",
+                 "verdict:\nthe first divergence with both values, or what was compared. Either "
+                 "may hold statistics\n(dsf dump --stats): then the hashes of blocks of rows are "
+                 "compared.",
         .example = "dsf diff golden/mini/dump-p0.h5 ours.h5 --floor golden/mini/noise_floor.json",
         .opts = opts,
         .n_opts = (int)(sizeof opts / sizeof *opts),

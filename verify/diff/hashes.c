@@ -40,6 +40,14 @@ static dsf_status check_counts(const dsf_dump_info *info, const char *path,
     return DSF_OK;
 }
 
+/* Reads a side's records and checks that they count what their labels say. */
+static dsf_status read_side(dsf_dump_file *f, const char *path, dsf_dump_blocks *out)
+{
+    bool found;
+    DSF_TRY(dsf_dump_blocks_read(f, path, out, &found));
+    return check_counts(dsf_dump_info_of(f), path, out);
+}
+
 /* The records of the reference that ours has of the same rows, in the order of both. */
 static bool next_pair(const dsf_dump_blocks *a, const dsf_dump_blocks *b, int64_t at[2], block *x,
                       block *y)
@@ -152,11 +160,12 @@ static void judge(const dsf_diff_state *s, const dsf_dump_blocks *a, const dsf_d
     compare_blocks(a, b, t);
     if (t->blocks.n == 0 && a->n + b->n > 0) {
         failed(t);
+        t->ratio = NAN; /* nothing was seen of it */
         describe(left, a);
         describe(right, b);
         (void)snprintf(t->why, sizeof t->why,
-                       "no block of the same rows: %s, here %s; make both with the same "
-                       "--positions, or full dumps",
+                       "no block of the same rows: %s, here %s; dump both with the same "
+                       "--positions",
                        left, right);
     } else if (t->blocks.differ) {
         failed(t);
@@ -183,14 +192,11 @@ static bool stored_otherwise(dsf_dump_file *f, const char *path, const dsf_dump_
 dsf_status dsf_hashes_compare(const dsf_diff_state *s, const dsf_walk_item *x, dsf_diff_tap *t)
 {
     dsf_dump_blocks a = {.n = 0}, b = {.n = 0};
-    bool found;
     dsf_status st = DSF_OK;
     t->by_hash = true;
     t->rel_l2 = t->row_median = t->row_max = t->max_abs = t->gain = t->bias_z = NAN;
-    DSF_TRY_OUT(dsf_dump_blocks_read(s->a, x->a, &a, &found));
-    DSF_TRY_OUT(dsf_dump_blocks_read(s->b, x->b, &b, &found));
-    DSF_TRY_OUT(check_counts(dsf_dump_info_of(s->a), x->a, &a));
-    DSF_TRY_OUT(check_counts(dsf_dump_info_of(s->b), x->b, &b));
+    DSF_TRY_OUT(read_side(s->a, x->a, &a));
+    DSF_TRY_OUT(read_side(s->b, x->b, &b));
     t->source = a.source;
     if (!stored_otherwise(s->a, x->a, &a, t) && !stored_otherwise(s->b, x->b, &b, t))
         judge(s, &a, &b, t);

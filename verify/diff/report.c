@@ -100,6 +100,9 @@ static void add(pooled *p, const dsf_diff_tap *t)
     if (t->verdict > p->verdict) p->verdict = t->verdict;
 }
 
+/* Behind the first block that differs nearly all differ: some of the list tell as much. */
+enum { SHOWN = 16 };
+
 static bool same_kind(const dsf_diff_tap *a, const dsf_diff_tap *b)
 {
     return strcmp(a->kind, b->kind) == 0 && a->by_hash == b->by_hash;
@@ -145,11 +148,14 @@ static void print_taps(const dsf_diff_report *r, bool by_hash, bool all, dsf_buf
         const dsf_diff_tap *t = &r->tap[i];
         if (t->by_hash != by_hash || !(all || t->verdict == DSF_DIFF_FAILED)) continue;
         shown++;
+        if (!all && shown > SHOWN) continue;
         if (by_hash)
             print_blocks(b, t);
         else
             print_tap(b, t);
     }
+    if (!all && shown > SHOWN)
+        dsf_buf_fmt(b, "and %lld more (--all lists them)\n", (long long)(shown - SHOWN));
     if (!all && shown) dsf_buf_char(b, '\n');
     for (int64_t i = 0; i < r->n_taps && !all; i++)
         if (r->tap[i].by_hash == by_hash) print_kind(r, i, b);

@@ -47,7 +47,7 @@ static void add_rows(text *b, const dsf_diff_tap *t)
 static void add_blocks(text *b, const dsf_diff_tap *t)
 {
     const dsf_diff_blocks *k = &t->blocks;
-    add(b, "rows %d-%d, the first of %lld blocks that differ of %lld", (int)k->from, (int)k->to,
+    add(b, "rows %d-%d (%lld of %lld blocks differ)", (int)k->from, (int)k->to,
         (long long)k->differ, (long long)k->n);
 }
 

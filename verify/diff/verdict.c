@@ -46,13 +46,22 @@ static bool exact_tier(const dsf_diff_tap *t)
     return t->tap.id == DSF_TAP_ENGRAM_ROWS || t->tap.id == DSF_TAP_EMBED;
 }
 
+/* Statistics without a block of the same rows: fails, and is no divergence. */
+static bool unseen(const dsf_diff_tap *t)
+{
+    return t->by_hash && t->blocks.n == 0 && t->blocks.left > 0;
+}
+
 /* The exact tier first; then, in execution order, what fails while its inputs agree. */
 static int64_t find_first(const dsf_diff_report *r)
 {
     for (int64_t i = 0; i < r->n_taps; i++)
-        if (r->tap[i].verdict == DSF_DIFF_FAILED && exact_tier(&r->tap[i])) return i;
+        if (r->tap[i].verdict == DSF_DIFF_FAILED && exact_tier(&r->tap[i]) && !unseen(&r->tap[i]))
+            return i;
     for (int64_t i = 0; i < r->n_taps; i++)
-        if (r->tap[i].verdict == DSF_DIFF_FAILED && !(r->tap[i].inputs_ratio > 1.0)) return i;
+        if (r->tap[i].verdict == DSF_DIFF_FAILED && !(r->tap[i].inputs_ratio > 1.0) &&
+            !unseen(&r->tap[i]))
+            return i;
     return first_with(r, true);
 }
 
@@ -66,7 +75,7 @@ static void name_divergence(dsf_diff_report *r, int64_t at)
         line(r, "not the same: %s; %s", r->sentence, figures);
         return;
     }
-    line(r, "first divergence: %s", r->sentence);
+    line(r, "%s: %s", unseen(t) ? "not compared" : "first divergence", r->sentence);
     if (t->rows == 0) return; /* the sentence is what was found */
     if (t->at_row >= 0) line(r, "; row %d", (int)t->at_row);
     if (t->at_column >= 0)
@@ -105,7 +114,7 @@ static void name_blocks(dsf_diff_report *r)
         n += r->tap[i].blocks.n;
         left += r->tap[i].blocks.left;
     }
-    if (n) line(r, "; %lld blocks of rows by their hashes", (long long)n);
+    if (n) line(r, ", by the hashes of %lld blocks of rows", (long long)n);
     if (left) line(r, "; %lld blocks not compared: no block of the same rows", (long long)left);
 }
 

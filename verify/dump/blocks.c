@@ -28,9 +28,9 @@ static dsf_status read_records(dsf_dump_file *f, const dsf_dump_entry *e, dsf_du
 {
     out->block = e->row_block;
     out->width = e->width;
-    if (out->block <= 0)
-        return DSF_FAIL(DSF_ECORRUPT, "%s: /%s: row_block is %lld", dsf_dump_info_of(f)->path,
-                        e->path, (long long)out->block);
+    if (out->block <= 0 || out->block > INT32_MAX)
+        return DSF_FAIL(DSF_ECORRUPT, "%s: /%s: row_block is %lld, allowed are 1 to %d",
+                        dsf_dump_info_of(f)->path, e->path, (long long)out->block, INT32_MAX);
     DSF_TRY(read_labels(f, e, out));
     return dsf_dump_read_stats(f, e->path, &out->stat, &out->n);
 }
