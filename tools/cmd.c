@@ -80,6 +80,7 @@ static int add_items(const opt_spec *spec, const opt *o, char *text)
     for (char *at = text; at;) {
         char *comma = strchr(at, ',');
         if (comma) *comma = 0;
+        if (!*at) return complain(spec, "%s: an empty item%s", o->name, "");
         if (list->n == most) return complain(spec, "%s: more than 32 items%s", o->name, "");
         list->item[list->n++] = at;
         at = comma ? comma + 1 : NULL;

@@ -116,6 +116,7 @@ static dsf_status run(options *o, dsf_bench *b)
     if (o->repeat < 0 || o->repeat > DSF_BENCH_SAMPLES)
         return DSF_FAIL(DSF_EINVAL, "--repeat %lld: 1 to %d", (long long)o->repeat,
                         (int)DSF_BENCH_SAMPLES);
+    DSF_TRY(dsf_inputs_check_out(o->json_out, NULL, 0));
     bool memory = strcmp(o->what, "memory") == 0, dump = strcmp(o->what, "dump") == 0;
     bool prompts = dump || strcmp(o->what, "prefill") == 0;
     b->out = (dsf_bench_out){take_line, show_progress, o};

@@ -1,13 +1,14 @@
 /* dsf diff: two dumps, the first divergence, the table. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "cmd.h"
+#include "inputs.h"
 #include "verify/diff/diff.h"
 
 typedef struct {
-    const char *positional[2], *floor, *no_gate, *json_out, *mode;
+    const char *positional[2], *floor, *no_gate, *json_out, *mode, *positions;
     opt_list only;
     bool json, all, rows;
 } options;
@@ -41,6 +42,26 @@ static int answer(const options *o, const dsf_diff_report *r)
     return r->good || !r->gated ? DSF_EXIT_GOOD : DSF_EXIT_NO;
 }
 
+/* "A-B" or "A". */
+static dsf_status parse_positions(const char *text, dsf_diff_options *d)
+{
+    char *end, *second;
+    if (!text) return DSF_OK;
+    long from = strtol(text, &end, 10), to = from;
+    bool good = end > text;
+    if (good && *end == '-') {
+        second = end + 1;
+        to = strtol(second, &end, 10);
+        good = end > second;
+    }
+    if (!good || *end || from < 0 || to < from)
+        return DSF_FAIL(DSF_EINVAL, "--positions %s: A-B or A is allowed", text);
+    d->by_position = true;
+    d->position_from = from;
+    d->position_to = to;
+    return DSF_OK;
+}
+
 int dsf_cmd_diff(int argc, char **argv)
 {
     options o = {0};
@@ -49,8 +70,10 @@ int dsf_cmd_diff(int argc, char **argv)
          "measured noise that limits come from; without it they are provisional and no pass"},
         {"--only", OPT_LIST, &o.only, "GLOB,...",
          "compare these taps, which must be there: layers/03/**, attn/q"},
+        {"--positions", OPT_STRING, &o.positions, "A-B",
+         "compare the rows of these positions, of a dump made with --positions"},
         {"--mode", OPT_STRING, &o.mode, "MODE",
-         "judge B as injected or exact, whatever its attribute says"},
+         "judge B as exact, cone, replay or injected, whatever its attribute says"},
         {"--no-gate", OPT_STRING, &o.no_gate, "LABEL",
          "report without a verdict: the two are not meant to be equal"},
         {"--all", OPT_FLAG, &o.all, NULL,
@@ -75,16 +98,19 @@ int dsf_cmd_diff(int argc, char **argv)
     };
     int code = dsf_opt_parse(&spec, argc, argv);
     if (code >= 0) return code;
-    const dsf_diff_options d = {.reference = o.positional[0],
-                                .ours = o.positional[1],
-                                .floor = o.floor,
-                                .only = o.only.item,
-                                .n_only = o.only.n,
-                                .no_gate = o.no_gate,
-                                .mode = o.mode,
-                                .rows = o.rows};
-    dsf_diff_report r;
-    dsf_status st = dsf_diff_run(&d, &r);
+    dsf_diff_options d = {.reference = o.positional[0],
+                          .ours = o.positional[1],
+                          .floor = o.floor,
+                          .only = o.only.item,
+                          .n_only = o.only.n,
+                          .no_gate = o.no_gate,
+                          .mode = o.mode,
+                          .rows = o.rows};
+    const char *const input[] = {d.reference, d.ours, d.floor};
+    dsf_diff_report r = {.n_taps = 0};
+    dsf_status st = dsf_inputs_check_out(o.json_out, input, 3);
+    if (st == DSF_OK) st = parse_positions(o.positions, &d);
+    if (st == DSF_OK) st = dsf_diff_run(&d, &r);
     if (st == DSF_OK && o.json_out) st = write_json(o.json_out, &r);
     code = st == DSF_OK ? answer(&o, &r) : dsf_cmd_fail("diff", st);
     dsf_diff_report_free(&r);

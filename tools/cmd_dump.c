@@ -7,9 +7,15 @@
 #include "inputs.h"
 #include "verify/dump/recover.h"
 #include "verify/dump/run.h"
+#include "verify/reduce/candidate.h"
 
 static volatile sig_atomic_t interrupted;
-static void on_interrupt(int sig) { interrupted = sig; }
+/* The second one ends the program at once: what was committed stays recoverable. */
+static void on_interrupt(int sig)
+{
+    interrupted = sig;
+    (void)signal(sig, SIG_DFL);
+}
 static bool stop_now(void) { return interrupted != 0; }
 
 typedef struct {
@@ -23,18 +29,11 @@ typedef struct {
 /* "3-5" or "3" to an inclusive range. */
 static dsf_status parse_range(const char *name, const char *text, int64_t *from, int64_t *to)
 {
-    long long a, b;
-    int k = 0;
-    if (sscanf(text, "%lld-%lld%n", &a, &b, &k) == 2 && !text[k] && a >= 0 && b >= a) {
-        *from = a;
-        *to = b;
-        return DSF_OK;
-    }
-    if (sscanf(text, "%lld%n", &a, &k) == 1 && !text[k] && a >= 0) {
-        *from = *to = a;
-        return DSF_OK;
-    }
-    return DSF_FAIL(DSF_EINVAL, "%s %s: a number, or two with a dash", name, text);
+    int64_t range[2];
+    DSF_TRY(dsf_candidate_range(name, text, range));
+    *from = range[0];
+    *to = range[1];
+    return DSF_OK;
 }
 
 static dsf_status fill_filter(const options *o, dsf_dump_filter *f)
@@ -72,6 +71,10 @@ static dsf_status run(options *o, dsf_dump_run_report *r)
                       .stop = stop_now};
     dsf_status st = DSF_OK;
     if (!o->out) DSF_TRY(DSF_FAIL(DSF_EINVAL, "-o OUT.h5 is missing"));
+    if (o->decode < 0 || o->decode > INT32_MAX)
+        return DSF_FAIL(DSF_EINVAL, "--decode %lld: 0 to %d", (long long)o->decode, INT32_MAX);
+    const char *const input[] = {o->from, o->in.ids_file, o->in.chat};
+    DSF_TRY(dsf_inputs_check_out(o->out, input, 3));
     DSF_TRY(dsf_inputs_options(&o->in, "exact", &d.engine, accept));
     DSF_TRY(fill_filter(o, &d.filter));
     d.by_step = o->steps != NULL;
@@ -111,11 +114,13 @@ static dsf_status recover(options *o)
         dsf_json_add_int(&b, "taps", r.taps);
         dsf_json_add_int(&b, "rows", r.rows);
         dsf_json_add_int(&b, "unfinished", r.short_taps);
+        dsf_json_add_bool(&b, "copied", r.copied);
         dsf_json_end(&b, '}');
         dsf_buf_char(&b, '\n');
     } else {
         dsf_buf_fmt(&b, "%s: %lld taps, %lld of them unfinished, %lld rows\n", o->out,
                     (long long)r.taps, (long long)r.short_taps, (long long)r.rows);
+        if (r.copied) dsf_buf_fmt(&b, "%s is as it was: made on another disk\n", o->recover);
     }
     DSF_TRY_OUT(dsf_inputs_print(&b));
 out:
@@ -133,11 +138,13 @@ static dsf_status report(const options *o, const dsf_dump_run_report *r)
         dsf_json_add_int(&b, "tokens", r->tokens);
         dsf_json_add_int(&b, "decoded", r->decoded);
         dsf_json_add_int(&b, "bytes", r->bytes);
+        if (r->stopped) dsf_json_add_cstr(&b, "stopped", r->words);
         dsf_json_end(&b, '}');
         dsf_buf_char(&b, '\n');
     } else {
-        dsf_buf_fmt(&b, "%s: %lld tokens, %lld decoded, %lld bytes of tensors\n", o->out,
-                    (long long)r->tokens, (long long)r->decoded, (long long)r->bytes);
+        dsf_buf_fmt(&b, "%s: %lld tokens, %lld decoded, %lld bytes of tensors%s%s\n", o->out,
+                    (long long)r->tokens, (long long)r->decoded, (long long)r->bytes,
+                    r->stopped ? "; stopped " : "", r->words);
     }
     dsf_status st = dsf_inputs_print(&b);
     dsf_buf_free(&b);
@@ -196,8 +203,12 @@ int dsf_cmd_dump(int argc, char **argv)
         st = DSF_FAIL(DSF_EINVAL, "a MODEL folder is missing");
     } else {
         (void)signal(SIGINT, on_interrupt);
+        (void)signal(SIGTERM, on_interrupt);
         st = run(&o, &r);
         if (st == DSF_OK) st = report(&o, &r);
     }
-    return st == DSF_OK ? DSF_EXIT_GOOD : dsf_cmd_fail("dump", st);
+    if (st != DSF_OK) return dsf_cmd_fail("dump", st);
+    if (!r.stopped) return DSF_EXIT_GOOD;
+    (void)fprintf(stderr, "dsf dump: stopped %s: %s holds what is finished\n", r.words, o.out);
+    return DSF_EXIT_COULD_NOT;
 }

@@ -10,10 +10,11 @@
 #include "verify/graft/locate.h"
 
 typedef struct {
-    const char *model, *golden, *ours, *out, *floor, *backend, *variants, *json_out, *layers;
+    const char *model, *golden, *ours, *out, *floor, *backend, *variants, *json_out, *layers,
+        *no_gate;
     opt_list only;
     int64_t threads;
-    bool by_op, json, all, rows, no_gate;
+    bool by_op, json, all, rows;
 } options;
 
 /* "A-B" or "A". */
@@ -52,7 +53,12 @@ static dsf_status answer(const options *o, const dsf_located *r)
 static dsf_status run(const options *o, bool *good)
 {
     char second[4096];
-    const char *temp = dsf_inputs_temp(), *variants = o->variants, *backend;
+    const char *temp, *variants = o->variants, *backend;
+    const char *const input[] = {o->golden, o->ours, o->floor};
+    DSF_TRY(dsf_inputs_check_out(o->out, input, 3));
+    DSF_TRY(dsf_inputs_check_out(o->json_out, input, 3));
+    DSF_TRY(dsf_inputs_temp(&temp));
+    dsf_inputs_drop_on_stop(o->out);
     DSF_TRY(dsf_inputs_backend(o->backend, &variants, &backend));
     DSF_TRY(dsf_inputs_threads(o->threads));
     (void)snprintf(second, sizeof second, "%s", temp);
@@ -69,7 +75,7 @@ static dsf_status run(const options *o, bool *good)
                             .ours = o->ours,
                             .temp = second,
                             .floor = o->floor,
-                            .no_gate = o->no_gate ? "graft" : NULL,
+                            .no_gate = o->no_gate,
                             .rows = o->rows};
     DSF_TRY(parse_layers(o->layers, &l.graft));
     dsf_located r;
@@ -102,7 +108,8 @@ int dsf_cmd_graft(int argc, char **argv)
         {"-o", OPT_STRING, &o.out, "OUT.h5", "keep the tensors as a dump (mode injected)"},
         {"--all", OPT_FLAG, &o.all, NULL, "print every tap"},
         {"--rows", OPT_FLAG, &o.rows, NULL, "with --json: figures of every row"},
-        {"--no-gate", OPT_FLAG, &o.no_gate, NULL, "report without judging"},
+        {"--no-gate", OPT_STRING, &o.no_gate, "LABEL",
+         "report without a verdict: the two are not meant to be equal"},
         {"--json", OPT_FLAG, &o.json, NULL, "the answer as JSON"},
         {"--json-out", OPT_STRING, &o.json_out, "FILE", "the answer as JSON into a file too"},
         {"--backend", OPT_STRING, &o.backend, "B", "auto, cpu, ref or cuda"},

@@ -28,7 +28,7 @@ static volatile sig_atomic_t interrupted;
 static void on_interrupt(int sig)
 {
     interrupted = sig;
-    (void)signal(sig, SIG_DFL);
+    dsf_inputs_stop_on_signals(); // NOLINT(bugprone-signal-handler): sigaction and signal alone
 }
 static bool stop_now(void) { return interrupted != 0; }
 
@@ -143,8 +143,18 @@ static dsf_status report(const options *o, const dsf_reduce_options *r,
     return st;
 }
 
+/* The first of dsf-reduce.jsonl, dsf-reduce-2.jsonl, ... that is not there. */
+static const char *free_record(void)
+{
+    static char name[40] = "dsf-reduce.jsonl";
+    for (int k = 2; dsf_file_exists(name) && k < 100000; k++)
+        (void)snprintf(name, sizeof name, "dsf-reduce-%d.jsonl", k);
+    return name;
+}
+
 static dsf_status search(options *o, int *code)
 {
+    if (!o->record && !o->resume) o->record = free_record();
     dsf_ids ids = {.n = 0};
     dsf_reduce_report found = {.seconds = 0};
     dsf_reduce_options r = {.argv = o->command,
@@ -162,6 +172,10 @@ static dsf_status search(options *o, int *code)
     if (!o->model) o->model = o->positional[0];
     DSF_TRY_OUT(read_ids(o, &ids));
     DSF_TRY_OUT(fill_start(o, &ids, &r));
+    const char *const input[] = {o->from, o->in.ids_file, o->resume, o->positional[1],
+                                 o->made.floor};
+    DSF_TRY_OUT(dsf_inputs_check_out(o->ids_out, input, 5));
+    DSF_TRY_OUT(dsf_inputs_check_out(o->made.out, input, 5));
     DSF_TRY_OUT(dsf_reduce_run(&r, &found));
     *code = search_code(&found);
     bool wanted = o->made.out && *code == DSF_EXIT_GOOD, written = false;
@@ -178,8 +192,7 @@ out:
 
 /* --- the command line --- */
 
-static options o = {
-    .record = "dsf-reduce.jsonl", .filler = -1, .made = {.layer = -1}, .limit = 600.0};
+static options o = {.filler = -1, .made = {.layer = -1}, .limit = 600.0};
 static const opt opts[] = {
     {"--replay", OPT_STRING, &o.replay, "CASE.h5",
      "run a case: exit 1 when it fails here, 0 when not"},
@@ -209,7 +222,7 @@ static const opt opts[] = {
      "run each candidate up to N times: one failure is enough"},
     {"--max-tries", OPT_INT, &o.tries, "N", "stop after N runs"},
     {"--record", OPT_STRING, &o.record, "FILE",
-     "every try, as JSON lines (default dsf-reduce.jsonl)"},
+     "every try, as JSON lines (default dsf-reduce.jsonl, or -2, -3, ... where that is there)"},
     {"--resume", OPT_STRING, &o.resume, "FILE",
      "go on from a record: what was run is not run again"},
     {"--ids-out", OPT_STRING, &o.ids_out, "FILE", "write the ids of the result"},
@@ -231,6 +244,9 @@ static int run(void)
     else if (o.made.layer < -1 || o.made.layer > 1000)
         st =
             DSF_FAIL(DSF_EINVAL, "--layer %lld: layers go from 0 to 1000", (long long)o.made.layer);
+    else if (o.replay && (o.made.layer >= 0 || o.made.op || o.made.floor || o.made.max_bytes))
+        st = DSF_FAIL(DSF_EINVAL, "--replay takes all from the case: no --layer, --op, --floor, "
+                                  "--max-bytes beside it");
     else if (o.replay)
         st = dsf_reduce_case_replay(&o.made, o.replay, &code);
     else
@@ -273,7 +289,12 @@ int dsf_cmd_reduce(int argc, char **argv)
     o.made.variants = o.in.variants;
     o.made.backend = o.in.backend;
     o.made.threads = o.in.threads;
+    if (o.n_command == 0) {
+        dsf_inputs_stop_on_signals();
+        return run();
+    }
     (void)signal(SIGINT, on_interrupt);
     (void)signal(SIGTERM, on_interrupt);
+    (void)signal(SIGHUP, on_interrupt);
     return run();
 }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "cmd.h"
+#include "inputs.h"
 
 enum { MOST_RESULTS = 256, MOST_WORDS = MOST_RESULTS + 48 };
 
@@ -127,5 +127,8 @@ int dsf_cmd_report(int argc, char **argv)
                               "try: dsf report --help\n");
         return DSF_EXIT_USAGE;
     }
-    return become(&o, result);
+    const char *input[MOST_RESULTS + 2] = {o.reference, o.ours};
+    memcpy(input + 2, result, MOST_RESULTS * sizeof *result);
+    dsf_status st = dsf_inputs_check_out(o.out, input, MOST_RESULTS + 2);
+    return st == DSF_OK ? become(&o, result) : dsf_cmd_fail("report", st);
 }

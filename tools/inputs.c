@@ -1,7 +1,6 @@
 #include "inputs.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,14 +41,23 @@ dsf_status dsf_inputs_print(const dsf_buf *b)
     return dsf_inputs_flush();
 }
 
+/* Moves to what follows white space and at most one comma, which stands between two items. False:
+ * the end. *comma: an item must follow. */
+static bool next_item(const char *text, size_t n, size_t *i, bool *comma)
+{
+    size_t from = *i;
+    for (; *i < n && text[*i] && strchr(" \t\r\n,", text[*i]); ++*i) {
+        if (text[*i] != ',') continue;
+        if (*comma || from == 0) return *comma = true;
+        *comma = true;
+    }
+    return *i < n;
+}
+
 dsf_status dsf_inputs_parse_ids(const char *name, const char *text, size_t n, dsf_ids *ids)
 {
     size_t i = 0;
-    while (i < n) {
-        if (text[i] && strchr(" \t\r\n,", text[i])) {
-            i++;
-            continue;
-        }
+    for (bool comma = false; next_item(text, n, &i, &comma) || comma; comma = false) {
         int64_t v = 0;
         size_t from = i;
         while (i < n && text[i] >= '0' && text[i] <= '9' && v <= INT32_MAX)
@@ -157,25 +165,27 @@ dsf_status dsf_inputs_backend(const char *word, const char **variants, const cha
     return DSF_OK;
 }
 
-static char temp_path[64];
-
-static void remove_temp(int sig)
+/* A file of another name beside it can be made where this one can. */
+static dsf_status try_folder(const char *out)
 {
-    char part[72];
-    size_t n = strlen(temp_path);
-    memcpy(part, temp_path, n);
-    memcpy(part + n, ".part", 6);
-    (void)unlink(temp_path);
-    (void)unlink(part);
-    _exit(128 + sig);
+    char beside[4096];
+    if (snprintf(beside, sizeof beside, "%s.XXXXXX", out) >= (int)sizeof beside)
+        return DSF_FAIL(DSF_EINVAL, "path of %zu bytes is too long", strlen(out));
+    int fd = mkstemp(beside);
+    if (fd < 0) return DSF_FAIL(DSF_EIO, "%s: cannot be written: %s", out, strerror(errno));
+    (void)close(fd);
+    (void)unlink(beside);
+    return DSF_OK;
 }
 
-const char *dsf_inputs_temp(void)
+dsf_status dsf_inputs_check_out(const char *out, const char *const *input, int n)
 {
-    (void)snprintf(temp_path, sizeof temp_path, "/tmp/dsf-%ld.h5", (long)getpid());
-    (void)signal(SIGINT, remove_temp);
-    (void)signal(SIGTERM, remove_temp);
-    return temp_path;
+    if (!out) return DSF_OK;
+    for (int i = 0; i < n; i++)
+        if (input[i] && dsf_file_same(input[i], out))
+            return DSF_FAIL(DSF_EINVAL, "%s: input and output are one file", out);
+    DSF_TRY(dsf_file_may_replace(out));
+    return try_folder(out);
 }
 
 dsf_status dsf_inputs_options(const input_options *in, const char *default_prefill, dsf_options *o,

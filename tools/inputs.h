@@ -59,11 +59,21 @@ DSF_MUST dsf_status dsf_inputs_threads(int64_t n);
 /* Writes b to standard output, or what printf left there: EIO when it does not take it all. */
 DSF_MUST dsf_status dsf_inputs_print(const dsf_buf *b);
 DSF_MUST dsf_status dsf_inputs_flush(void);
+/* What can be told of an output before the work: EINVAL when it is one file with an input (by any
+ * name; inputs may be NULL), EIO when it is a folder or a device or cannot be made there. NULL:
+ * fine, there is no output. */
+DSF_MUST dsf_status dsf_inputs_check_out(const char *out, const char *const *input, int n);
+/* A file name for a dump that is kept only while it is compared, in a folder of its own under
+ * TMPDIR or /tmp: removed at the end of the program, and by INT, TERM and HUP, which end it with
+ * words and exit 3. Only in builds with HDF5. */
+DSF_MUST dsf_status dsf_inputs_temp(const char **path);
+/* What an unfinished output of that name has on the disk (PATH.part and its log) goes as well when
+ * a signal ends the program. NULL: nothing. */
+void dsf_inputs_drop_on_stop(const char *out);
+/* INT, TERM and HUP remove the temporaries (verify/dump/temp.h) and end the program as said. */
+void dsf_inputs_stop_on_signals(void);
 /* --backend and --variants to a kernel mask and the backend's name in dumps. EINVAL: unknown, or
  * both given with ref; ENOTSUP: cuda. */
-/* A file of this process for a dump that is kept only while it is compared; a stop by signal
- * removes it. */
-const char *dsf_inputs_temp(void);
 DSF_MUST dsf_status dsf_inputs_backend(const char *word, const char **variants, const char **name);
 
 #endif

@@ -47,6 +47,8 @@ dsf_status dsf_reduce_case_make(const reduce_case *o, const char *command, dsf_c
     DSF_TRY(fill_options(o, &c));
     c.command = command;
     *found = false;
+    const char *const input[] = {o->golden, o->floor};
+    DSF_TRY(dsf_inputs_check_out(o->out, input, 2));
     if (first) DSF_TRY(dsf_case_write_first(&c, o->out, r, found));
     if (*found || (first && o->layer < 0)) return DSF_OK;
     *found = true;

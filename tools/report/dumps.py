@@ -1,9 +1,9 @@
 """A pair of dumps (dump-schema.md): for chosen taps the histogram of the error and the quantiles of both sides.
 Rows are joined by their labels; big taps are thinned by whole rows, and the page tells by how much."""
 
-import fnmatch
 import math
 import os
+import re
 
 from results import Refused
 
@@ -43,9 +43,22 @@ def floats(h5py, f):
     return found
 
 
+def pattern(glob):
+    """The globs of dsf diff, graft and dump: * and ? keep to their segment, ** does not; [ is no class."""
+    parts = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(parts.get(p) or re.escape(p) for p in re.findall(r"\*\*|.", glob, re.DOTALL)), re.DOTALL)
+
+
+def matches(path, globs):
+    """As a whole path, or as a kind: without its layer, or its stage (dspark/stages/00/...)."""
+    kind = re.sub(r"^(layers|dspark/stages)/\d+/", "", path)
+    return any(g.fullmatch(path) or g.fullmatch(kind) for g in globs)
+
+
 def choose(both, globs, hints):
     if globs:
-        chosen = [p for p in both if any(fnmatch.fnmatchcase(p, g) for g in globs)]
+        wanted = [pattern(g) for g in globs]
+        chosen = [p for p in both if matches(p, wanted)]
         if not chosen:
             raise Refused(f"--tap {','.join(globs)}: no tap of values in both dumps has such a name")
     else:

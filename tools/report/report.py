@@ -48,6 +48,9 @@ def main(words):
     sys.stdout.reconfigure(errors="backslashreplace")  # a file name need not be UTF-8
     o = parse(words)
     try:
+        for path in filter(None, (*o.results, o.reference, o.ours)):
+            if os.path.exists(path) and os.path.exists(o.out) and os.path.samefile(path, o.out):
+                raise results.Refused(f"{o.out}: input and output are one file")
         read = [results.read(path) for path in o.results]
         model = view.build(read, o.title)
         if o.reference or o.ours:

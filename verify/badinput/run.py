@@ -31,6 +31,7 @@ class Folder:
         self.model = os.path.join(self.root, "model")
         self.golden = os.path.join(work, "golden.h5")
         os.makedirs(self.model)
+        os.mkdir(self.path("tmp"))
         for name in os.listdir(os.path.join(work, "mini")):
             os.link(os.path.join(work, "mini", name), os.path.join(self.model, name))
 
@@ -63,6 +64,11 @@ class Folder:
     def folder(self, name):
         os.mkdir(self.path(name))
 
+    def same(self, name, content):
+        """As `after`: whether the file is as it was."""
+        with open(self.path(name), "rb") as f:
+            return subprocess.CompletedProcess([], int(f.read() != content), b"", b"changed: " + name.encode())
+
     def dsf(self, *args):
         return subprocess.run([self.command, *args], capture_output=True, timeout=HANG, check=False)
 
@@ -86,6 +92,10 @@ def limits(size):
 def started(folder, process, ready):
     """Waits until the process works: a first flush of its dump is over; with `ready` (stdout or stderr), until
     it said something there. Sanitizers and a busy machine make the way there long, so no time is assumed."""
+    if ready == "tmp":
+        while process.poll() is None and not os.listdir(folder.path("tmp")):
+            time.sleep(0.002)
+        return
     if ready:
         os.read(getattr(process, ready).fileno(), 1)
         return
@@ -105,6 +115,7 @@ def call(folder, command, how):
     size = how.get("limit")
     args = [os.fsencode(folder.fill(a)) for a in command if a]
     process = subprocess.Popen([folder.command, *args], stdin=subprocess.PIPE, stdout=stdout, stderr=subprocess.PIPE,
+                               env={**os.environ, "TMPDIR": folder.path(how.get("tmp", "tmp"))},
                                preexec_fn=limits(size) if size else None, restore_signals=not size)
     if "signal" in how:
         started(folder, process, how.get("ready"))
@@ -119,6 +130,11 @@ def call(folder, command, how):
 def leftovers(folder):
     """Half-written files."""
     return [n for _, _, names in os.walk(folder.root) for n in names if n.endswith((".part", ".part.log"))]
+
+
+def temporaries(folder):
+    """A killed process may leave them; no other may."""
+    return os.listdir(folder.path("tmp"))
 
 
 def fault_of(folder, row):
@@ -142,7 +158,9 @@ def fault_of(folder, row):
         return f"a message of {len(text)} bytes"
     if code >= 0 and "kept" not in how and leftovers(folder):
         return f"left behind: {leftovers(folder)}"
-    if code not in (0, 1, -9) and os.path.isfile(folder.path("out.h5")) and "stdout" not in how:
+    if code >= 0 and temporaries(folder):
+        return f"temporaries left behind: {temporaries(folder)}"
+    if code not in (0, 1, -9) and "kept" not in how and os.path.isfile(folder.path("out.h5")) and "stdout" not in how:
         return "an output file in spite of the failure"
     if after:
         done = after(folder)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "verify/diff/bind.h"
 #include "verify/diff/budget.h"
 #include "verify/diff/choice.h"
 #include "verify/diff/detail.h"
@@ -36,7 +37,23 @@ static bool entry_axis(dsf_tap_id id)
     return id == DSF_TAP_ATTN_INDEX_SCORES || id == DSF_TAP_ATTN_POOL || id == DSF_TAP_ATTN_TOPK;
 }
 
-static bool shapes_fit(const dsf_walk_item *x, const dsf_joined *j, dsf_diff_tap *t)
+/* Columns on the entry axis: what N tokens of this file make. A killed run keeps room for more. */
+static bool width_fits(dsf_dump_file *f, dsf_tap tap, const dsf_dump_array *x, dsf_diff_tap *t)
+{
+    const dsf_dump_info *in = dsf_dump_info_of(f);
+    int64_t dim[3];
+    char why[200];
+    if (x->rank != 2 || !in->n_tokens) return true; /* told by shapes_fit */
+    if (dsf_dump_geometry_row(&in->geometry, tap, in->n_tokens, dim) != 1) return true;
+    if (in->partial ? x->dim[1] >= dim[0] : x->dim[1] == dim[0]) return true;
+    (void)snprintf(why, sizeof why, "shape: %lld columns in %.80s, whose %lld tokens make %lld",
+                   (long long)x->dim[1], in->path, (long long)in->n_tokens, (long long)dim[0]);
+    failed(t, why);
+    return false;
+}
+
+static bool shapes_fit(const dsf_diff_state *s, const dsf_walk_item *x, const dsf_joined *j,
+                       dsf_diff_tap *t)
 {
     const dsf_dump_array *a = j->a, *b = j->b;
     char why[160];
@@ -44,9 +61,13 @@ static bool shapes_fit(const dsf_walk_item *x, const dsf_joined *j, dsf_diff_tap
         failed(t, "type: values on one side, integers on the other");
         return false;
     }
-    bool same = a->rank == b->rank;
+    bool same = a->rank == b->rank, entries = entry_axis(x->tap.id);
     for (int i = 1; i < a->rank && same; i++) same = a->dim[i] == b->dim[i];
-    if (same || (entry_axis(x->tap.id) && a->rank == 2 && b->rank == 2)) return true;
+    if (entries && (!width_fits(s->a, x->tap, a, t) || !width_fits(s->b, x->tap, b, t)))
+        return false;
+    bool longer = dsf_dump_info_of(s->a)->n_tokens != dsf_dump_info_of(s->b)->n_tokens ||
+                  dsf_dump_info_of(s->b)->partial;
+    if (same || (entries && longer && a->rank == 2 && b->rank == 2)) return true;
     (void)snprintf(why, sizeof why, "shape: rows of rank %d with %lld elements, here %d with %lld",
                    a->rank - 1, (long long)a->width, b->rank - 1, (long long)b->width);
     failed(t, why);
@@ -143,7 +164,7 @@ static dsf_status compare_rows(dsf_diff_state *s, const dsf_walk_item *x, dsf_jo
                                dsf_dump_array *b, bool keep, dsf_diff_report *r)
 {
     dsf_diff_tap *t = &r->tap[r->n_taps];
-    if (!shapes_fit(x, j, t)) return DSF_OK;
+    if (!shapes_fit(s, x, j, t)) return DSF_OK;
     j->width = j->a->width < b->width ? j->a->width : b->width;
     j->inf_known = x->tap.id == DSF_TAP_ATTN_INDEX_SCORES;
     if (j->a->f) {
@@ -189,7 +210,54 @@ static void start_tap(dsf_diff_tap *t, const dsf_walk_item *x)
     (void)snprintf(t->kind, sizeof t->kind, "%s", x->kind);
 }
 
-static dsf_status compare_item(dsf_diff_state *s, const dsf_walk_item *x, bool keep,
+/* Keeps the pairs that were asked for; returns how many. */
+static int64_t narrow_pairs(const dsf_diff_state *s, const dsf_diff_options *o, dsf_tap tap,
+                            const dsf_dump_array *a, int64_t *pair, int64_t n)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!dsf_walk_row_wanted(s, o, tap, a->label[pair[2 * i]])) continue;
+        pair[2 * kept] = pair[2 * i];
+        pair[2 * kept++ + 1] = pair[2 * i + 1];
+    }
+    return kept;
+}
+
+/* Rows before the first that a cone or replay computes in a layer are no part of that run. */
+static int32_t first_computed(const dsf_diff_state *s, const dsf_dump_array *b)
+{
+    const char *mode = dsf_dump_info_of(s->b)->mode;
+    bool tail = strcmp(mode, "cone") == 0 || strcmp(mode, "replay") == 0;
+    return tail && b->n > 0 ? b->label[0] : 0;
+}
+
+/* Rows of the reference that did not meet one of ours, though nothing explains why. */
+static void note_missing(const dsf_diff_state *s, const dsf_diff_options *o, const dsf_walk_item *x,
+                         const dsf_joined *j, dsf_diff_report *r)
+{
+    const dsf_dump_array *a = j->a;
+    int64_t wanted = 0, at = 0, missing = 0;
+    int32_t from = first_computed(s, j->b);
+    for (int64_t i = 0; i < a->n; i++) {
+        if (a->label[i] < from || !dsf_walk_row_wanted(s, o, x->tap, a->label[i])) continue;
+        wanted++;
+        while (at < j->n && a->label[j->pair[2 * at]] < a->label[i]) at++;
+        missing += at == j->n || a->label[j->pair[2 * at]] != a->label[i];
+    }
+    bool empty = a->n == 0 && x->trimmed; /* a dataset of the reference without any row */
+    if (j->n > 0) r->tap[r->n_taps].missing = missing;
+    if ((missing == 0 && !empty) || x->tap.id == DSF_TAP_NONE) return;
+    bool no_way = s->injected && j->n > 0 && dsf_walk_lacks_inputs(s->a, x->tap);
+    dsf_buf *list = no_way ? &r->no_way : &r->lacking;
+    if (empty)
+        dsf_buf_fmt(list, "%s: the reference holds no row\n", x->a);
+    else
+        dsf_buf_fmt(list, "%s: %lld of %lld rows\n", x->a, (long long)missing, (long long)wanted);
+    r->n_no_way += no_way;
+    r->n_lacking += !no_way;
+}
+
+static dsf_status compare_item(dsf_diff_state *s, const dsf_walk_item *x, const dsf_diff_options *o,
                                dsf_diff_report *r)
 {
     dsf_dump_array a = {0}, b = {0};
@@ -199,13 +267,16 @@ static dsf_status compare_item(dsf_diff_state *s, const dsf_walk_item *x, bool k
     DSF_TRY_OUT(dsf_dump_read(s->a, x->a, &a));
     DSF_TRY_OUT(dsf_dump_read(s->b, x->b, &b));
     DSF_TRY_OUT(dsf_dump_join(&a, &b, &pair, &n));
-    if (n == 0) goto out; /* no common rows: not compared */
-    start_tap(t, x);
-    t->source = a.source;
+    n = narrow_pairs(s, o, x->tap, &a, pair, n);
     dsf_joined j = {.a = &a, .b = &b, .pair = pair, .n = n};
+    if (j.n) start_tap(t, x);
+    note_missing(s, o, x, &j, r);
+    if (j.n == 0) goto out; /* no common rows: not compared */
+    t->source = a.source;
     if (x->tap.id != DSF_TAP_NONE) dsf_state_enter(s, x->tap);
-    DSF_TRY_OUT(compare_rows(s, x, &j, &b, keep, r));
+    DSF_TRY_OUT(compare_rows(s, x, &j, &b, o->rows, r));
     r->values += t->rows * t->width;
+    r->n_cut += x->trimmed;
     r->n_taps++;
 out:
     dsf_mem_free(pair);
@@ -214,11 +285,17 @@ out:
     return st;
 }
 
-static dsf_status compare_hashes(dsf_diff_state *s, const dsf_walk_item *x, dsf_diff_report *r)
+static dsf_status compare_hashes(dsf_diff_state *s, const dsf_walk_item *x,
+                                 const dsf_diff_options *o, dsf_diff_report *r)
 {
     dsf_diff_tap *t = &r->tap[r->n_taps];
     start_tap(t, x);
-    DSF_TRY(dsf_hashes_compare(s, x, t));
+    DSF_TRY(dsf_hashes_compare(s, x, o, t));
+    if (t->missing && t->rows > 0) {
+        dsf_buf_fmt(&r->lacking, "%s: %lld of %lld rows, by blocks\n", x->a, (long long)t->missing,
+                    (long long)t->missing + (long long)t->rows);
+        r->n_lacking++;
+    }
     r->values += t->rows * t->width;
     r->n_taps += t->rows > 0 || t->verdict == DSF_DIFF_FAILED;
     return DSF_OK;
@@ -234,44 +311,81 @@ static bool starts_amid(const dsf_walk *w, bool some)
     return some;
 }
 
+static void note_absent(const dsf_walk_item *x, dsf_diff_report *r)
+{
+    dsf_buf *list = x->absence == DSF_WALK_GIVEN    ? &r->given
+                    : x->absence == DSF_WALK_NO_WAY ? &r->no_way
+                                                    : &r->absent;
+    dsf_buf_fmt(list, "%s\n", x->a);
+    r->n_given += x->absence == DSF_WALK_GIVEN;
+    r->n_no_way += x->absence == DSF_WALK_NO_WAY;
+    r->n_absent += x->absence == DSF_WALK_ABSENT;
+}
+
 static dsf_status compare_all(dsf_diff_state *s, const dsf_walk *w, const dsf_diff_options *o,
                               dsf_diff_report *r)
 {
-    bool keep = o->rows, some = o->n_only > 0 || o->by_layer;
+    bool some = o->n_only > 0 || o->by_layer || o->by_position;
     DSF_TRY(dsf_mem_new(&r->tap, (size_t)w->n, sizeof *r->tap));
     s->touched = !s->injected && starts_amid(w, some);
     s->alpha = 0.01 / (double)((w->n ? w->n : 1) * DSF_GATE_COUNTS);
     for (int64_t i = 0; i < w->n; i++) {
         const dsf_walk_item *x = &w->item[i];
         if (!x->b[0]) {
-            if (x->tap.id == DSF_TAP_NONE) continue;
-            dsf_buf_fmt(&r->absent, "%s\n", x->a);
-            r->n_absent++;
-            continue;
+            if (x->tap.id != DSF_TAP_NONE) note_absent(x, r);
+        } else {
+            DSF_TRY(x->stats ? compare_hashes(s, x, o, r) : compare_item(s, x, o, r));
         }
-        DSF_TRY(x->stats ? compare_hashes(s, x, r) : compare_item(s, x, keep, r));
+        /* what was not seen may differ: from here on a free run may be on its own */
+        s->touched |= !s->injected && r->n_absent + r->n_lacking > 0;
     }
     r->n_extra = w->n_extra;
+    DSF_TRY(dsf_buf_status(&r->given));
+    DSF_TRY(dsf_buf_status(&r->no_way));
+    DSF_TRY(dsf_buf_status(&r->lacking));
     return dsf_buf_status(&r->absent);
 }
 
-/* The same prompt, as far as both go. */
+/* The same prompt: all tokens of the reference; ours may go on behind them. */
 static dsf_status check_prompt(dsf_dump_file *a, dsf_dump_file *b)
 {
     int32_t *x = NULL, *y = NULL;
     int64_t nx, ny;
     dsf_status st = DSF_OK;
+    const dsf_dump_info *ours = dsf_dump_info_of(b);
     DSF_TRY_OUT(dsf_dump_read_axis(a, "token_ids", &x, &nx));
     DSF_TRY_OUT(dsf_dump_read_axis(b, "token_ids", &y, &ny));
     for (int64_t i = 0; i < nx && i < ny && st == DSF_OK; i++)
         if (x[i] != y[i])
-            st = DSF_FAIL(DSF_EINVAL, "different prompts: token %lld is %d in %s and %d in %s",
-                          (long long)i, (int)x[i], dsf_dump_info_of(a)->path, (int)y[i],
-                          dsf_dump_info_of(b)->path);
+            st =
+                DSF_FAIL(DSF_EINVAL, "different prompts: token %lld is %d in %s and %d in %s",
+                         (long long)i, (int)x[i], dsf_dump_info_of(a)->path, (int)y[i], ours->path);
+    if (st == DSF_OK && (nx == 0 || (ny < nx && !ours->partial)))
+        st = DSF_FAIL(DSF_EINVAL, "different prompts: %lld tokens in %s and %lld in %s",
+                      (long long)nx, dsf_dump_info_of(a)->path, (long long)ny, ours->path);
 out:
     dsf_mem_free(x);
     dsf_mem_free(y);
     return st;
+}
+
+static dsf_status set_mode(const dsf_diff_options *o, dsf_diff_state *s, dsf_diff_report *r)
+{
+    static const char *const known[] = {"exact", "cone", "replay", "injected"};
+    const dsf_dump_info *ours = dsf_dump_info_of(s->b);
+    const char *mode = o->mode ? o->mode : *ours->mode ? ours->mode : "exact";
+    bool good = false;
+    for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
+        good = good || strcmp(mode, known[i]) == 0;
+    if (!good)
+        return o->mode ? DSF_FAIL(DSF_EINVAL, "--mode %.60s: exact, cone, replay or injected", mode)
+                       : DSF_FAIL(DSF_ECORRUPT,
+                                  "%s: attribute mode is %.60s, allowed are exact, cone, replay, "
+                                  "injected",
+                                  ours->path, mode);
+    (void)snprintf(r->mode, sizeof r->mode, "%.15s", mode);
+    r->injected = s->injected = strcmp(mode, "injected") == 0;
+    return DSF_OK;
 }
 
 static dsf_status open_floor(const dsf_diff_options *o, dsf_diff_state *s, dsf_diff_report *r)
@@ -309,12 +423,11 @@ dsf_status dsf_diff_run(const dsf_diff_options *o, dsf_diff_report *r)
     DSF_TRY_OUT(dsf_dump_open(&b, o->ours));
     DSF_TRY_OUT(check_prompt(a, b));
     DSF_TRY_OUT(dsf_state_open(&s, a, b));
-    const char *mode = o->mode ? o->mode : dsf_dump_info_of(b)->mode;
-    (void)snprintf(r->mode, sizeof r->mode, "%.15s", *mode ? mode : "exact");
-    r->injected = s.injected = strcmp(r->mode, "injected") == 0;
+    DSF_TRY_OUT(set_mode(o, &s, r));
+    if (!o->no_gate) DSF_TRY_OUT(dsf_bind_configs(dsf_dump_info_of(a), dsf_dump_info_of(b)));
     DSF_TRY_OUT(open_floor(o, &s, r));
     describe_report(o, &s, r);
-    DSF_TRY_OUT(dsf_walk_make(&w, a, b, o));
+    DSF_TRY_OUT(dsf_walk_make(&w, &s, o));
     DSF_TRY_OUT(compare_all(&s, &w, o, r));
     if (s.floor) DSF_TRY_OUT(dsf_budget_make(r, s.floor, s.g));
     dsf_verdict_conclude(r, &w, o, &s);
@@ -336,5 +449,8 @@ void dsf_diff_report_free(dsf_diff_report *r)
     dsf_mem_free(r->tap);
     dsf_mem_free(r->budget);
     dsf_buf_free(&r->absent);
+    dsf_buf_free(&r->given);
+    dsf_buf_free(&r->no_way);
+    dsf_buf_free(&r->lacking);
     *r = (dsf_diff_report){0};
 }

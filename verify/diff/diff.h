@@ -20,6 +20,8 @@ typedef struct {
     const char *bind;    /* the dump that the floor must be bound to; NULL: `reference` */
     bool by_layer;       /* only taps of layers layer_from..layer_to */
     int layer_from, layer_to;
+    bool by_position; /* only rows of these positions, inclusive; entries with their tokens */
+    int64_t position_from, position_to;
     bool rows; /* keep figures row by row */
 } dsf_diff_options;
 
@@ -90,6 +92,7 @@ typedef struct {
     bool discrete;
     dsf_tap_source source;
     int64_t rows, width, ungated; /* common rows; elements of one; rows reported only */
+    int64_t missing;              /* rows of the reference that ours does not hold */
     int64_t changed, unequal;     /* elements and rows with another value; by hash, of the blocks
                                      that differ all */
     int64_t zeros;                /* elements that differ in the sign of zero only */
@@ -145,8 +148,12 @@ typedef struct {
     dsf_diff_tap *tap;      /* in execution order */
     int64_t n_taps, values; /* compared; elements compared */
     dsf_diff_logits logits;
-    dsf_buf absent; /* lines: taps of the reference that ours does not hold */
-    int64_t n_absent, n_extra;
+    dsf_buf absent;  /* lines: taps of the reference that ours does not hold, unexplained */
+    dsf_buf given;   /* lines: inputs that an injected run takes from the reference */
+    dsf_buf no_way;  /* lines: what an injected run cannot make of a reference that lacks inputs */
+    dsf_buf lacking; /* lines: "layers/03/attn/q: 60 of 64 rows", not compared and unexplained */
+    int64_t n_absent, n_given, n_no_way, n_lacking, n_extra;
+    int64_t n_cut;           /* taps of which the reference itself holds some rows only */
     dsf_diff_budget *budget; /* [n_budget] the streams, layers ascending; needs a project floor */
     int n_budget;
     bool provisional; /* no floor: limits of verification.md 13, never good unless bit-equal */

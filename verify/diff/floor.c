@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "ckpt/index.h"
+#include "verify/diff/floor_rule.h"
 #include "verify/diff/sha256.h"
 
 struct dsf_floor {
@@ -36,6 +37,8 @@ dsf_status dsf_floor_open(dsf_floor **out, const char *path)
         goto out;
     }
     f->official = !dsf_json_get(f->root, "binding");
+    DSF_TRY_OUT(dsf_floor_check_manifest(path, file.data, file.size));
+    DSF_TRY_OUT(dsf_floor_check_limits(path, f->root, f->official));
     *out = f;
     f = NULL;
 out:

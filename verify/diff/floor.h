@@ -37,6 +37,8 @@ typedef struct {
     double limit_rel_l2, limit_row_median; /* as published, else 4 x the largest with its floor */
 } dsf_floor_kind;
 
+/* EINVAL: numbers that do not belong together, or another file than its manifest lists
+ * (floor_rule.h). */
 DSF_MUST dsf_status dsf_floor_open(dsf_floor **out, const char *path);
 void dsf_floor_close(dsf_floor *f); /* NULL is fine */
 /* Chooses set and prompt for this reference. EINVAL with both values when the floor is not bound to

@@ -15,6 +15,12 @@ typedef struct {
     const dsf_dump_stat *stat;
 } block;
 
+typedef struct {
+    const dsf_diff_state *s;
+    const dsf_diff_options *o;
+    const dsf_dump_blocks *a, *b;
+} judging;
+
 /* False: a killed run left fewer rows than the labels say. */
 static bool take(const dsf_dump_blocks *of, int64_t i, block *out)
 {
@@ -109,8 +115,21 @@ static void advise(const dsf_dump_geometry *g, dsf_diff_tap *t)
                    t->path, rows);
 }
 
-static void compare_blocks(const dsf_dump_blocks *a, const dsf_dump_blocks *b, dsf_diff_tap *t)
+/* Rows of the reference's records from..to-1, which met none of ours. */
+static void count_missing(const judging *j, int64_t from, int64_t to, dsf_diff_tap *t)
 {
+    block k;
+    for (int64_t i = from; i < to; i++) {
+        if (!take(j->a, i, &k)) continue;
+        for (int64_t r = 0; r < k.n; r++)
+            t->missing += dsf_walk_row_wanted(j->s, j->o, t->tap, k.label[r]);
+    }
+}
+
+static void compare_blocks(const judging *j, dsf_diff_tap *t)
+{
+    const dsf_dump_blocks *a = j->a, *b = j->b;
+    int64_t seen = 0;
     dsf_diff_blocks *k = &t->blocks;
     int64_t at[2] = {0, 0};
     block x, y;
@@ -118,11 +137,14 @@ static void compare_blocks(const dsf_dump_blocks *a, const dsf_dump_blocks *b, d
     while (next_pair(a, b, at, &x, &y)) {
         k->n++;
         t->rows += x.n;
+        count_missing(j, seen, at[0] - 1, t);
+        seen = at[0];
         if (!wrong(t, x.stat, y.stat)) continue;
         t->unequal += x.n;
         t->changed += (int64_t)x.stat->count;
         if (k->differ++ == 0) note_first(t, &x, &y);
     }
+    count_missing(j, seen, a->n, t);
     k->left = a->n + b->n - 2 * k->n;
 }
 
@@ -147,9 +169,9 @@ static void describe(char out[80], const dsf_dump_blocks *b)
                        (int)high, (long long)b->block);
 }
 
-static void judge(const dsf_diff_state *s, const dsf_dump_blocks *a, const dsf_dump_blocks *b,
-                  dsf_diff_tap *t)
+static void judge(const judging *j, dsf_diff_tap *t)
 {
+    const dsf_dump_blocks *a = j->a, *b = j->b;
     char left[80], right[80];
     if (a->width && b->width && a->width != b->width) {
         failed(t);
@@ -157,7 +179,7 @@ static void judge(const dsf_diff_state *s, const dsf_dump_blocks *a, const dsf_d
                        (long long)a->width, (long long)b->width);
         return;
     }
-    compare_blocks(a, b, t);
+    compare_blocks(j, t);
     if (t->blocks.n == 0 && a->n + b->n > 0) {
         failed(t);
         t->ratio = NAN; /* nothing was seen of it */
@@ -169,7 +191,7 @@ static void judge(const dsf_diff_state *s, const dsf_dump_blocks *a, const dsf_d
                        left, right);
     } else if (t->blocks.differ) {
         failed(t);
-        advise(s->g, t);
+        advise(j->s->g, t);
     }
 }
 
@@ -189,7 +211,8 @@ static bool stored_otherwise(dsf_dump_file *f, const char *path, const dsf_dump_
     return true;
 }
 
-dsf_status dsf_hashes_compare(const dsf_diff_state *s, const dsf_walk_item *x, dsf_diff_tap *t)
+dsf_status dsf_hashes_compare(const dsf_diff_state *s, const dsf_walk_item *x,
+                              const dsf_diff_options *o, dsf_diff_tap *t)
 {
     dsf_dump_blocks a = {.n = 0}, b = {.n = 0};
     dsf_status st = DSF_OK;
@@ -199,7 +222,7 @@ dsf_status dsf_hashes_compare(const dsf_diff_state *s, const dsf_walk_item *x, d
     DSF_TRY_OUT(read_side(s->b, x->b, &b));
     t->source = a.source;
     if (!stored_otherwise(s->a, x->a, &a, t) && !stored_otherwise(s->b, x->b, &b, t))
-        judge(s, &a, &b, t);
+        judge(&(judging){s, o, &a, &b}, t);
 out:
     dsf_dump_blocks_free(&a);
     dsf_dump_blocks_free(&b);

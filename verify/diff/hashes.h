@@ -9,7 +9,7 @@
 /* Fills t (started), of which `rows` is 0 where neither side has a row. ECORRUPT: records that do
  * not count what their labels say. */
 DSF_MUST dsf_status dsf_hashes_compare(const dsf_diff_state *s, const dsf_walk_item *x,
-                                       dsf_diff_tap *t);
+                                       const dsf_diff_options *o, dsf_diff_tap *t);
 
 /* Relative difference of the rms of the first block that differs; NaN where the reference has none.
  */

@@ -191,17 +191,17 @@ static void print_budget(const dsf_diff_report *r, dsf_buf *b)
     dsf_buf_char(b, '\n');
 }
 
-static void print_absent(const dsf_diff_report *r, bool all, dsf_buf *b)
+static void print_list(const char *title, const dsf_buf *lines, int64_t n, bool all, dsf_buf *b)
 {
-    const char *at = r->absent.data ? r->absent.data : "";
-    int64_t shown = 0, most = all ? r->n_absent : 8;
-    if (!r->n_absent) return;
-    dsf_buf_fmt(b, "skipped, absent here (%lld):", (long long)r->n_absent);
+    const char *at = lines->data ? lines->data : "";
+    int64_t shown = 0, most = all ? n : 8;
+    if (!n) return;
+    dsf_buf_fmt(b, "%s (%lld):", title, (long long)n);
     for (; *at && shown < most; shown++) {
-        size_t n = strcspn(at, "\n");
-        dsf_buf_char(b, ' ');
-        dsf_buf_add(b, at, n);
-        at += n + (at[n] == '\n');
+        size_t k = strcspn(at, "\n");
+        dsf_buf_str(b, shown && memchr(at, ' ', k) ? ", " : " ");
+        dsf_buf_add(b, at, k);
+        at += k + (at[k] == '\n');
     }
     dsf_buf_str(b, *at ? " ...\n" : "\n");
 }
@@ -233,7 +233,11 @@ void dsf_diff_print_tables(const dsf_diff_report *r, bool all, dsf_buf *b)
     print_taps(r, true, all, b);
     print_budget(r, b);
     print_logits(&r->logits, b);
-    print_absent(r, all, b);
+    print_list("given as inputs", &r->given, r->n_given, all, b);
+    print_list("not made, the reference lacks their inputs or rows", &r->no_way, r->n_no_way, all,
+               b);
+    print_list("not here", &r->absent, r->n_absent, all, b);
+    print_list("rows not here", &r->lacking, r->n_lacking, all, b);
     if (r->n_extra)
         dsf_buf_fmt(b, "only here, not compared: %lld datasets\n", (long long)r->n_extra);
 }
@@ -307,6 +311,7 @@ static void json_tap(const dsf_diff_tap *t, dsf_buf *b)
     dsf_json_add_cstr(b, "verdict", dsf_diff_verdict_name(t->verdict));
     dsf_json_add_int(b, "rows", t->rows);
     dsf_json_add_int(b, "elements", t->rows * t->width);
+    dsf_json_add_int(b, "missing_rows", t->missing);
     dsf_json_add_int(b, "ungated_rows", t->ungated);
     dsf_json_add_int(b, "changed", t->changed);
     dsf_json_add_int(b, "unequal", t->unequal);
@@ -393,6 +398,17 @@ static void json_budget(const dsf_diff_report *r, dsf_buf *b)
     dsf_json_end(b, ']');
 }
 
+static void json_lines(const char *key, const dsf_buf *lines, dsf_buf *b)
+{
+    dsf_json_begin(b, key, '[');
+    for (const char *at = lines->data ? lines->data : ""; *at;) {
+        size_t n = strcspn(at, "\n");
+        dsf_json_add_str(b, NULL, at, n);
+        at += n + (at[n] == '\n');
+    }
+    dsf_json_end(b, ']');
+}
+
 void dsf_diff_json(const dsf_diff_report *r, dsf_buf *b)
 {
     dsf_json_begin(b, NULL, '{');
@@ -423,13 +439,10 @@ void dsf_diff_json_fields(const dsf_diff_report *r, dsf_buf *b)
     dsf_diff_json_num(b, "worst_ratio", r->worst);
     if (r->worst_at >= 0) dsf_json_add_cstr(b, "worst_at", r->tap[r->worst_at].path);
     if (r->logits.present) json_logits(&r->logits, b);
-    dsf_json_begin(b, "absent", '[');
-    for (const char *at = r->absent.data ? r->absent.data : ""; *at;) {
-        size_t n = strcspn(at, "\n");
-        dsf_json_add_str(b, NULL, at, n);
-        at += n + (at[n] == '\n');
-    }
-    dsf_json_end(b, ']');
+    json_lines("absent", &r->absent, b);
+    json_lines("given", &r->given, b);
+    json_lines("not_makeable", &r->no_way, b);
+    json_lines("rows_absent", &r->lacking, b);
     dsf_json_begin(b, "taps", '[');
     for (int64_t i = 0; i < r->n_taps; i++) json_tap(&r->tap[i], b);
     dsf_json_end(b, ']');

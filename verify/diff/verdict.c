@@ -126,7 +126,11 @@ static void name_same(dsf_diff_report *r)
     else
         line(r, ", all that is gated bit-equal");
     name_blocks(r);
-    if (r->n_absent) line(r, "; %lld taps skipped: absent here", (long long)r->n_absent);
+    if (r->n_given) line(r, "; %lld taps given as inputs", (long long)r->n_given);
+    if (r->n_no_way)
+        line(r, "; %lld not made: the reference lacks their inputs or rows",
+             (long long)r->n_no_way);
+    if (r->n_cut) line(r, "; of %lld the reference holds some rows only", (long long)r->n_cut);
     int64_t beyond = 0, first = first_with(r, false);
     for (int64_t i = 0; i < r->n_taps; i++) beyond += r->tap[i].beyond;
     if (beyond)
@@ -134,6 +138,28 @@ static void name_same(dsf_diff_report *r)
              "; %lld taps carry more than the noise of exact inputs, first %s (not gated: graft "
              "tells)",
              (long long)beyond, r->tap[first].path);
+}
+
+/* Part of the reference has nothing to meet: what was compared is no pass for the whole. */
+static bool name_uncompared(dsf_diff_report *r)
+{
+    if (r->n_absent == 0 && r->n_lacking == 0) return false;
+    line(r, "not judged: %lld taps, %lld values compared%s; ", (long long)r->n_taps,
+         (long long)r->values, first_with(r, false) < 0 ? ", none wrong" : "");
+    const char *rows = r->lacking.data ? r->lacking.data : "";
+    if (r->n_lacking)
+        line(r, "rows of %lld taps are not here, first %.*s", (long long)r->n_lacking,
+             (int)strcspn(rows, "\n"), rows);
+    if (r->n_lacking && r->n_absent) line(r, "; ");
+    const char *taps = r->absent.data ? r->absent.data : "";
+    if (r->n_absent)
+        line(r, "%lld taps of the reference are not here, first %.*s", (long long)r->n_absent,
+             (int)strcspn(taps, "\n"), taps);
+    line(r, " (%s compares what is there)",
+         r->n_absent == 0    ? "--positions"
+         : r->n_lacking == 0 ? "--only"
+                             : "--only with --positions");
+    return true;
 }
 
 static bool logits_broken(const dsf_diff_report *r)
@@ -145,13 +171,18 @@ static bool logits_broken(const dsf_diff_report *r)
 /* What was asked for and is not there: names it and returns true. */
 static bool asked_in_vain(dsf_diff_report *r, const dsf_walk *w, const dsf_diff_options *o)
 {
-    if (o->n_only == 0) return false;
-    if (w->n_asked == 0) {
-        line(r, "nothing compared: the reference holds no tap that matches %s", o->only[0]);
+    if (w->vain && w->vain_matches) {
+        line(r,
+             "nothing compared: what matches %s is given, or its inputs are not in the reference",
+             w->vain);
         return true;
     }
-    for (int64_t i = 0; i < w->n; i++) {
-        if (w->item[i].b[0]) continue;
+    if (w->vain) {
+        line(r, "nothing compared: the reference holds no tap that matches %s", w->vain);
+        return true;
+    }
+    for (int64_t i = 0; i < w->n && o->n_only > 0; i++) {
+        if (w->item[i].absence != DSF_WALK_ABSENT) continue;
         line(r, "asked for and absent: %s is not in %s", w->item[i].a, o->ours);
         return true;
     }
@@ -163,6 +194,9 @@ static void write_notes(dsf_diff_report *r, const dsf_diff_options *o, const dsf
     if (ours->partial)
         (void)snprintf(r->ours_notes, sizeof r->ours_notes,
                        "%.60s is a partial dump: its run did not finish", ours->path);
+    if (*ours->stopped)
+        (void)snprintf(r->ours_notes, sizeof r->ours_notes, "%.60s: its run stopped early, %.60s",
+                       ours->path, ours->stopped);
     if (o->no_gate)
         (void)snprintf(r->ours_notes, sizeof r->ours_notes, "not gated: %.120s", o->no_gate);
 }
@@ -220,7 +254,7 @@ void dsf_verdict_conclude(dsf_diff_report *r, const dsf_walk *w, const dsf_diff_
         line(r, "logits differ: mean KL %.3g (limit %.0e), top-1 %.3f (limit %.1f); ",
              r->logits.kl_mean, kl_limit, r->logits.top1, top1_limit);
         if (r->first >= 0) name_divergence(r, r->first);
-    } else if (!name_provisional(r) && !name_unjudged(r, o)) {
+    } else if (!name_uncompared(r) && !name_provisional(r) && !name_unjudged(r, o)) {
         name_same(r);
         r->good = true;
     }

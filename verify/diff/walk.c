@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "verify/diff/flow.h"
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -62,15 +63,19 @@ static bool parse(dsf_tap *tap, const char *path, int n_layers)
     return true;
 }
 
+static bool matches(const char *glob, const char *path, dsf_tap tap)
+{
+    return dsf_dump_glob(glob, path) ||
+           (tap.id != DSF_TAP_NONE && dsf_dump_glob(glob, dsf_taps[tap.id].path));
+}
+
 static bool asked(const dsf_diff_options *o, const char *path, dsf_tap tap)
 {
     bool of_layers =
         tap.id != DSF_TAP_NONE && tap.layer >= o->layer_from && tap.layer <= o->layer_to;
     if (o->by_layer && !of_layers) return false;
     for (int i = 0; i < o->n_only; i++)
-        if (dsf_dump_glob(o->only[i], path) ||
-            (tap.id != DSF_TAP_NONE && dsf_dump_glob(o->only[i], dsf_taps[tap.id].path)))
-            return true;
+        if (matches(o->only[i], path, tap)) return true;
     return o->n_only == 0;
 }
 
@@ -103,8 +108,12 @@ static void describe(dsf_walk_item *item, const dsf_dump_entry *e, int n_layers)
 static void find_ours(dsf_walk_item *item, dsf_dump_file *a, dsf_dump_file *b)
 {
     const char *path = item->a;
-    if (holds(b, path)) {
-        item->stats |= !dsf_dump_find(b, path);
+    const dsf_dump_entry *own = dsf_dump_find(b, path), *theirs = dsf_dump_find(a, path);
+    /* `logits` of fewer rows than the reference has, beside those of one pass: all meet there */
+    bool few = own && theirs && own->dim[0] < theirs->dim[0] && strcmp(path, "logits") == 0 &&
+               dsf_dump_find(b, "logits_oneshot");
+    if (holds(b, path) && !few) {
+        item->stats |= !own;
     } else if (!item->stats) {
         bool injected = strcmp(dsf_dump_info_of(b)->mode, "injected") == 0;
         if (strcmp(path, "logits_oneshot") == 0)
@@ -150,10 +159,87 @@ static bool holds_layer(dsf_dump_file *b, int layer)
     return false;
 }
 
-/* An injected run of a trimmed reference computes what the rows there are allow, layer by layer. */
-static bool may_lack(const dsf_walk_item *x, const dsf_dump_info *ours)
+/* Rows of a whole axis; logits stand for some rows or all. */
+static int64_t whole_axis(const dsf_dump_info *in, dsf_tap tap)
 {
-    return x->trimmed && strcmp(ours->mode, "injected") == 0;
+    const dsf_dump_geometry *g = &in->geometry;
+    dsf_tap_rows_kind rows = dsf_taps[tap.id].rows;
+    bool layer = dsf_taps[tap.id].scope == DSF_SCOPE_LAYER;
+    if (rows == DSF_ROWS_LOGITS) return 1;
+    if (rows == DSF_ROWS_DRAFT || (layer && tap.layer >= g->n_layers)) return g->draft_rows;
+    if (rows == DSF_ROWS_ENTRY) return g->ratio[tap.layer] ? in->n_tokens / g->ratio[tap.layer] : 0;
+    return in->n_tokens;
+}
+
+static bool is_trimmed(const dsf_dump_file *a, dsf_tap tap, const dsf_dump_entry *e)
+{
+    return !e->stats && tap.id != DSF_TAP_NONE && e->dim[0] < whole_axis(dsf_dump_info_of(a), tap);
+}
+
+/* A value that the file holds whole; a layer's inputs also as what the one before left. */
+static bool holds_whole(dsf_dump_file *a, dsf_tap tap)
+{
+    int n_layers = dsf_dump_info_of(a)->geometry.n_layers;
+    char path[64];
+    dsf_tap_path(path, tap, n_layers);
+    const dsf_dump_entry *e = dsf_dump_find(a, path);
+    if (!e && tap.layer > 0 && tap.layer != n_layers &&
+        (tap.id == DSF_TAP_IN || tap.id == DSF_TAP_PREMIX)) {
+        tap = (dsf_tap){tap.id == DSF_TAP_IN ? DSF_TAP_OUT : DSF_TAP_FFN_PRE, tap.layer - 1};
+        dsf_tap_path(path, tap, n_layers);
+        e = dsf_dump_find(a, path);
+    }
+    return e && e->readable && !is_trimmed(a, tap, e);
+}
+
+/* What a layer is given by the reference (graft.h). */
+static bool is_input(const dsf_diff_state *s, dsf_tap tap)
+{
+    return tap.id == DSF_TAP_IN || tap.id == DSF_TAP_PREMIX ||
+           (tap.id == DSF_TAP_EMBED && s->image);
+}
+
+/* The draft block runs as a whole: from its first input, the best token of the last row, and what
+ * every stage keeps of the prompt. */
+static bool can_draft(dsf_dump_file *a)
+{
+    const dsf_dump_geometry *g = &dsf_dump_info_of(a)->geometry;
+    bool can = holds_whole(a, (dsf_tap){DSF_TAP_IN, g->n_layers}) &&
+               (dsf_dump_find(a, "logits") || dsf_dump_find(a, "logits_oneshot"));
+    for (int stage = 0; stage < g->n_stages && can; stage++) {
+        char ring[40], rows[40];
+        (void)snprintf(ring, sizeof ring, "dspark/ring_kv/%d", stage);
+        (void)snprintf(rows, sizeof rows, "dspark/ctx_kv/%d", stage);
+        can = dsf_dump_find(a, ring) || dsf_dump_find(a, rows);
+    }
+    return can;
+}
+
+static bool is_draft(const dsf_dump_geometry *g, dsf_tap tap)
+{
+    return dsf_taps[tap.id].rows == DSF_ROWS_DRAFT ||
+           (dsf_taps[tap.id].scope == DSF_SCOPE_LAYER && tap.layer >= g->n_layers);
+}
+
+/* Operation by operation what a reference of some rows allows is computed: not what stands behind
+ * a value that it lacks. */
+bool dsf_walk_lacks_inputs(dsf_dump_file *a, dsf_tap tap)
+{
+    dsf_tap in[DSF_FLOW_MAX];
+    const dsf_dump_geometry *g = &dsf_dump_info_of(a)->geometry;
+    int n = dsf_flow_inputs(g, tap, in);
+    if (is_draft(g, tap)) return !can_draft(a);
+    for (int i = 0; i < n; i++)
+        if (!holds_whole(a, in[i])) return true;
+    return false;
+}
+
+static dsf_walk_absence why_absent(const dsf_diff_state *s, const dsf_walk_item *x)
+{
+    if (x->b[0]) return DSF_WALK_HERE;
+    if (!s->injected || x->tap.id == DSF_TAP_NONE) return DSF_WALK_ABSENT;
+    if (is_input(s, x->tap)) return DSF_WALK_GIVEN;
+    return x->trimmed || dsf_walk_lacks_inputs(s->a, x->tap) ? DSF_WALK_NO_WAY : DSF_WALK_ABSENT;
 }
 
 static bool holds_kind(const dsf_walk *w, dsf_tap_id id)
@@ -169,12 +255,11 @@ static void look_for_holes(dsf_walk *w, dsf_dump_file *b, int n_layers)
 {
     for (int64_t i = 0; i < w->n && !w->odd[0]; i++) {
         const dsf_walk_item *x = &w->item[i];
-        if (x->b[0] || x->tap.id == DSF_TAP_NONE) continue;
+        if (x->absence != DSF_WALK_ABSENT || x->tap.id == DSF_TAP_NONE) continue;
         if (w->unknown[0] && same_folder(w->unknown, x->a))
             (void)snprintf(w->odd, sizeof w->odd, "%s is absent and %s is no tap: renamed?", x->a,
                            w->unknown);
-        else if (!may_lack(x, dsf_dump_info_of(b)) && x->tap.layer >= 0 &&
-                 x->tap.layer < n_layers && holds_layer(b, x->tap.layer) &&
+        else if (x->tap.layer >= 0 && x->tap.layer < n_layers && holds_layer(b, x->tap.layer) &&
                  holds_kind(w, x->tap.id))
             (void)snprintf(w->odd, sizeof w->odd,
                            "%s is missing, though ours has this layer, and this tap of others",
@@ -182,27 +267,70 @@ static void look_for_holes(dsf_walk *w, dsf_dump_file *b, int n_layers)
     }
 }
 
-dsf_status dsf_walk_make(dsf_walk *w, dsf_dump_file *a, dsf_dump_file *b, const dsf_diff_options *o)
+/* Every glob must name something that ours could hold. */
+static void look_for_vain(dsf_walk *w, const dsf_diff_options *o)
 {
+    for (int k = 0; k < o->n_only && !w->vain; k++) {
+        bool found = false;
+        w->vain_matches = false;
+        for (int64_t i = 0; i < w->n && !found; i++) {
+            const dsf_walk_item *x = &w->item[i];
+            if (!matches(o->only[k], x->a, x->tap)) continue;
+            w->vain_matches = true;
+            found = x->absence == DSF_WALK_HERE || x->absence == DSF_WALK_ABSENT;
+        }
+        if (!found) w->vain = o->only[k];
+    }
+}
+
+/* The datasets of the reference that are compared. What only a reference holds is, where ours holds
+ * it too and it was asked for. */
+static bool walked(const dsf_diff_state *s, const dsf_dump_entry *e, const dsf_diff_options *o)
+{
+    dsf_dump_file *a = s->a, *b = s->b;
+    const char *path = bare(e->path);
+    /* injected rows of `logits` are those of one pass, where the reference holds these */
+    if (s->injected && strcmp(path, "logits") == 0 && dsf_dump_find(a, "logits_oneshot") &&
+        !holds(b, path))
+        return false;
+    if (reference_only(path) && (o->n_only == 0 || !holds(b, path))) return false;
+    return !(e->stats && dsf_dump_find(a, path)); /* its values are there too */
+}
+
+dsf_status dsf_walk_make(dsf_walk *w, const dsf_diff_state *s, const dsf_diff_options *o)
+{
+    dsf_dump_file *a = s->a, *b = s->b;
     int n_layers = dsf_dump_info_of(a)->geometry.n_layers;
     *w = (dsf_walk){0};
     DSF_TRY(dsf_mem_new(&w->item, (size_t)dsf_dump_count(a), sizeof *w->item));
     for (int64_t i = 0; i < dsf_dump_count(a); i++) {
         const dsf_dump_entry *e = dsf_dump_at(a, i);
         dsf_walk_item *item = &w->item[w->n];
-        if (reference_only(bare(e->path)) && o->n_only == 0) continue;
-        if (e->stats && dsf_dump_find(a, bare(e->path))) continue; /* its values are there too */
+        if (!walked(s, e, o)) continue;
         describe(item, e, n_layers);
         if (!asked(o, bare(e->path), item->tap)) continue;
-        item->trimmed = !e->stats && e->dim[0] < dsf_dump_info_of(a)->n_tokens;
+        if (o->by_position && item->tap.id != DSF_TAP_NONE && is_draft(s->g, item->tap) &&
+            o->position_to < s->n)
+            continue; /* its rows lie behind the prompt */
+        item->trimmed = is_trimmed(a, item->tap, e);
         find_ours(item, a, b);
-        w->n_asked += o->n_only > 0;
+        item->absence = why_absent(s, item);
         w->n++;
     }
     if (w->n) qsort(w->item, (size_t)w->n, sizeof *w->item, in_order);
     look_at_ours(w, a, b, n_layers);
     look_for_holes(w, b, n_layers);
+    look_for_vain(w, o);
     return DSF_OK;
+}
+
+bool dsf_walk_row_wanted(const dsf_diff_state *s, const dsf_diff_options *o, dsf_tap tap,
+                         int32_t label)
+{
+    const dsf_dump_filter f = {
+        .by_position = true, .position_from = o->position_from, .position_to = o->position_to};
+    bool entry = tap.id != DSF_TAP_NONE && dsf_taps[tap.id].rows == DSF_ROWS_ENTRY;
+    return !o->by_position || dsf_dump_filter_row(&f, label, entry ? s->g->ratio[tap.layer] : 0);
 }
 
 void dsf_walk_free(dsf_walk *w)

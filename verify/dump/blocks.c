@@ -19,7 +19,10 @@ static dsf_status read_labels(dsf_dump_file *f, const dsf_dump_entry *e, dsf_dum
     DSF_TRY(dsf_dump_read_axis(f, e->rows, &out->label, &out->rows));
     int64_t need = e->stats ? (out->rows + out->block - 1) / out->block : out->rows;
     const dsf_dump_info *info = dsf_dump_info_of(f);
-    if (info->partial ? need >= e->dim[0] : need == e->dim[0]) return DSF_OK;
+    if (info->partial ? need >= e->dim[0] : need == e->dim[0]) {
+        int64_t held = e->stats ? e->dim[0] * out->block : e->dim[0];
+        return dsf_dump_check_labels(f, e, out->label, held < out->rows ? held : out->rows);
+    }
     return DSF_FAIL(DSF_ECORRUPT, "%s: /%s: %lld %s, its labels %s want %lld", info->path, e->path,
                     (long long)e->dim[0], e->stats ? "records" : "rows", e->rows, (long long)need);
 }

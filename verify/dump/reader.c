@@ -19,15 +19,15 @@ static const int64_t read_bytes = INT64_C(8) << 30, slack = INT64_C(1) << 24;
 
 struct dsf_dump_file {
     hid_t file;
-    dsf_buf text[10]; /* root attributes, in the order of root_names */
+    dsf_buf text[11]; /* root attributes, in the order of root_names */
     dsf_dump_info info;
     dsf_listing list;
     int64_t bytes; /* of the file */
 };
 
 static const char *const root_names[] = {
-    "schema",   "producer",          "model",       "notes",      "mode", "backend",
-    "variants", "checkpoint_digest", "plan_digest", "config_json"};
+    "schema",   "producer",          "model",       "notes",       "mode",   "backend",
+    "variants", "checkpoint_digest", "plan_digest", "config_json", "stopped"};
 
 static const char *text_of(const dsf_dump_file *f, int i)
 {
@@ -50,7 +50,7 @@ static dsf_status check_schema(const dsf_dump_file *f)
 
 static dsf_status read_root(dsf_dump_file *f)
 {
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 11; i++) {
         bool found;
         DSF_TRY(dsf_h5_get_str(f->file, f->info.path, root_names[i], ATTRIBUTE_BYTES, &f->text[i],
                                &found));
@@ -66,6 +66,7 @@ static dsf_status read_root(dsf_dump_file *f)
     in->checkpoint_digest = text_of(f, 7);
     in->plan_digest = text_of(f, 8);
     in->config_json = text_of(f, 9);
+    in->stopped = text_of(f, 10);
     DSF_TRY(check_schema(f));
     in->geometry.pool_layer = -1;
     if (f->text[9].len) {
@@ -240,7 +241,7 @@ void dsf_dump_close(dsf_dump_file *f)
 {
     if (!f) return;
     if (f->file >= 0) (void)H5Fclose(f->file);
-    for (int i = 0; i < 10; i++) dsf_buf_free(&f->text[i]);
+    for (int i = 0; i < 11; i++) dsf_buf_free(&f->text[i]);
     dsf_listing_free(&f->list);
     dsf_mem_free((void *)(uintptr_t)f->info.path);
     dsf_mem_free(f);
@@ -341,6 +342,7 @@ static dsf_status read_labels(dsf_dump_file *f, const dsf_dump_entry *e, range r
     if (!fits)
         st = DSF_FAIL(DSF_ECORRUPT, "%s: /%s has %lld rows, its labels %s have %lld", f->info.path,
                       e->path, (long long)e->dim[0], e->rows, (long long)n);
+    if (st == DSF_OK) st = dsf_dump_check_labels(f, e, all, e->dim[0]);
     if (st == DSF_OK) st = dsf_mem_new(&out->label, (size_t)r.n, sizeof *out->label);
     if (st == DSF_OK && r.n) memcpy(out->label, all + r.from, (size_t)r.n * sizeof *all);
     dsf_mem_free(all);

@@ -35,6 +35,7 @@ typedef struct {
 typedef struct {
     const char *path, *schema, *producer, *model, *config_json, *notes, *mode, *backend, *variants,
         *checkpoint_digest, *plan_digest;
+    const char *stopped; /* "after 12 of 40 tokens": the run was told to stop */
     int64_t prompt_length; /* n_tokens when the attribute is absent */
     int64_t n_tokens;      /* /token_ids; 0 without */
     bool partial;          /* a .part file: the run that wrote it did not finish */
@@ -90,6 +91,11 @@ DSF_MUST dsf_status dsf_dump_read_stored(dsf_dump_file *f, const char *path, int
 typedef dsf_dump_stat dsf_dump_stat_row;
 DSF_MUST dsf_status dsf_dump_read_stats(dsf_dump_file *f, const char *path, dsf_dump_stat_row **out,
                                         int64_t *n);
+
+/* Labels of a tap's rows ascend and lie on their axis: tokens 0..N-1, entries 0..E-1, draft rows up
+ * to the last of the block. ECORRUPT names tap, row and label. Datasets that are no tap: OK. */
+DSF_MUST dsf_status dsf_dump_check_labels(const dsf_dump_file *f, const dsf_dump_entry *e,
+                                          const int32_t *label, int64_t n);
 
 /* Pairs of row indices with equal labels, in label order: pair[2k] of a, pair[2k+1] of b. The jth
  * row of a label meets the jth of the other side; negative labels (slots never written) never meet.

@@ -1,8 +1,11 @@
 #include "verify/dump/recover.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -108,14 +111,10 @@ static dsf_status close_file(recovery *w, dsf_status st)
     return closed < 0 ? dsf_h5_fail(DSF_EIO, w->part, "close") : DSF_OK;
 }
 
-dsf_status dsf_dump_recover(const char *part, const char *out, dsf_dump_recovery *r)
+/* Mends PATH.part where it lies, and gives it its name. */
+static dsf_status finish(const char *part, const char *out, dsf_dump_recovery *r)
 {
-    size_t n = strlen(part);
     recovery w = {.part = part, .file = -1, .r = r};
-    *r = (dsf_dump_recovery){.taps = 0};
-    if (n < 6 || strcmp(part + n - 5, ".part") != 0)
-        return DSF_FAIL(DSF_EINVAL, "%s: what a killed run leaves is called OUT.h5.part", part);
-    DSF_TRY(dsf_file_may_replace(out));
     DSF_TRY(dsf_dump_open(&w.from, part)); /* in a process of its own first: it may be damaged */
     dsf_status st = dsf_h5_resume(&w.file, part, &w.out);
     if (st == DSF_OK) st = close_file(&w, mend_all(&w));
@@ -124,4 +123,76 @@ dsf_status dsf_dump_recover(const char *part, const char *out, dsf_dump_recovery
     if (rename(part, out) != 0)
         return DSF_FAIL(DSF_EIO, "%s: cannot be named %s: %s", part, out, strerror(errno));
     return DSF_OK;
+}
+
+/* ---- to another disk: nothing is written to the one that the run filled ---- */
+
+/* The file system of the folder that `out` lies in. */
+static dsf_status disk_of(const char *out, dev_t *disk)
+{
+    char folder[4096];
+    struct stat s;
+    if (snprintf(folder, sizeof folder, "%s", out) >= (int)sizeof folder)
+        return DSF_FAIL(DSF_EINVAL, "path of %zu bytes is too long", strlen(out));
+    if (stat(dirname(folder), &s) != 0) return DSF_FAIL(DSF_EIO, "%s: %s", out, strerror(errno));
+    *disk = s.st_dev;
+    return DSF_OK;
+}
+
+/* A new file; what stands there already may be what another run left. */
+static dsf_status copy_file(const char *from, const char *to)
+{
+    dsf_file f;
+    DSF_TRY(dsf_file_open(&f, from));
+    int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    dsf_status st = fd >= 0 ? DSF_OK : DSF_FAIL(DSF_EIO, "%s: %s", to, strerror(errno));
+    for (size_t at = 0; st == DSF_OK && at < f.size;) {
+        ssize_t k = write(fd, f.data + at, f.size - at);
+        if (k < 0 && errno != EINTR) st = DSF_FAIL(DSF_EIO, "%s: %s", to, strerror(errno));
+        if (k > 0) at += (size_t)k;
+    }
+    if (fd >= 0 && close(fd) != 0 && st == DSF_OK)
+        st = DSF_FAIL(DSF_EIO, "%s: %s", to, strerror(errno));
+    if (fd >= 0 && st != DSF_OK) (void)unlink(to);
+    dsf_file_close(&f);
+    return st;
+}
+
+static dsf_status finish_elsewhere(const char *part, const char *out, dsf_dump_recovery *r)
+{
+    char copy[4200], log[4210], from[4210], why[512];
+    (void)snprintf(copy, sizeof copy, "%.4096s.part", out);
+    (void)snprintf(log, sizeof log, "%s.log", copy);
+    if (snprintf(from, sizeof from, "%s.log", part) >= (int)sizeof from)
+        return DSF_FAIL(DSF_EINVAL, "path of %zu bytes is too long", strlen(part));
+    bool logged = dsf_file_exists(from);
+    if (dsf_file_exists(log) || dsf_file_exists(copy))
+        return DSF_FAIL(DSF_EIO, "%s: what another run left is there", copy);
+    if (logged) DSF_TRY(copy_file(from, log));
+    dsf_status st = copy_file(part, copy);
+    if (st != DSF_OK) {
+        if (logged) (void)unlink(log);
+        return st;
+    }
+    st = finish(copy, out, r);
+    if (st == DSF_OK) return DSF_OK;
+    (void)snprintf(why, sizeof why, "%s", dsf_error_message()); /* the original is as it was */
+    (void)unlink(copy);
+    (void)unlink(log);
+    return DSF_FAIL(st, "%s", why);
+}
+
+dsf_status dsf_dump_recover(const char *part, const char *out, dsf_dump_recovery *r)
+{
+    size_t n = strlen(part);
+    struct stat s;
+    dev_t disk = 0;
+    *r = (dsf_dump_recovery){.taps = 0};
+    if (n < 6 || strcmp(part + n - 5, ".part") != 0)
+        return DSF_FAIL(DSF_EINVAL, "%s: what a killed run leaves is called OUT.h5.part", part);
+    DSF_TRY(dsf_file_may_replace(out));
+    DSF_TRY(disk_of(out, &disk));
+    if (stat(part, &s) != 0) return DSF_FAIL(DSF_EIO, "%s: %s", part, strerror(errno));
+    r->copied = s.st_dev != disk;
+    return r->copied ? finish_elsewhere(part, out, r) : finish(part, out, r);
 }

@@ -1,5 +1,6 @@
 #include "verify/dump/run.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -285,6 +286,18 @@ static dsf_status decode(run *w)
     return DSF_OK;
 }
 
+/* Whatever the run still owed when it was told to stop. */
+static dsf_status note_stop(run *w, bool drafted)
+{
+    dsf_dump_run_report *r = w->r;
+    int64_t done = r->tokens + r->decoded, all = w->n + w->d->decode;
+    if (done == all && drafted) return DSF_OK;
+    r->stopped = true;
+    (void)snprintf(r->words, sizeof r->words, "after %lld of %lld tokens%s", (long long)done,
+                   (long long)all, done == all ? ", before the draft" : "");
+    return dsf_dump_note_stop(w->dump, r->words);
+}
+
 static dsf_status run_all(run *w)
 {
     if (w->d->inputs_from && dsf_file_same(w->d->inputs_from, w->d->out))
@@ -303,8 +316,10 @@ static dsf_status run_all(run *w)
     DSF_TRY(read_config(w));
     DSF_TRY(open_engine(w));
     DSF_TRY(prefill(w));
-    if (!stopped(w)) DSF_TRY(draft(w));
+    bool drafted = w->r->tokens == w->n && !stopped(w);
+    if (drafted) DSF_TRY(draft(w));
     DSF_TRY(decode(w));
+    DSF_TRY(note_stop(w, drafted || !w->d->draft || !w->engine->draft_plan));
     w->r->bytes = dsf_dump_bytes(w->dump);
     if (w->r->bytes == 0 && !stopped(w))
         return DSF_FAIL(DSF_EINVAL, "nothing to dump: no tap asked for has rows here (logits of all"

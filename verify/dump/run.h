@@ -22,6 +22,8 @@ typedef struct {
 
 typedef struct {
     int64_t tokens, decoded, bytes;
+    bool stopped;   /* before the end: the file's attribute `stopped` says so too */
+    char words[64]; /* "after 12 of 40 tokens" */
 } dsf_dump_run_report;
 
 /* ENOMEM with both numbers when the estimate passes max_bytes; a stop finishes the file with what

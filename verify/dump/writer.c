@@ -385,6 +385,13 @@ dsf_status dsf_dump_add_tokens(dsf_dump *d, const int32_t *ids, int64_t n)
     return st == DSF_OK ? st : fail(d, st);
 }
 
+dsf_status dsf_dump_note_stop(dsf_dump *d, const char *words)
+{
+    if (d->broken != DSF_OK) return refuse(d);
+    dsf_status st = dsf_h5_put_str(d->file, d->part, "stopped", words);
+    return st == DSF_OK ? st : fail(d, st);
+}
+
 static dsf_status put_attributes(dsf_dump *d, const dsf_dump_meta *m)
 {
     const struct {

@@ -46,6 +46,8 @@ DSF_MUST dsf_status dsf_dump_create(dsf_dump **out, const char *path, const dsf_
 dsf_tap_sink dsf_dump_sink(dsf_dump *d);
 /* Ids of tokens fed after the prompt: they continue /token_ids and /positions. */
 DSF_MUST dsf_status dsf_dump_add_tokens(dsf_dump *d, const int32_t *ids, int64_t n);
+/* The run was told to stop before its end: attribute `stopped`, "after 12 of 40 tokens". */
+DSF_MUST dsf_status dsf_dump_note_stop(dsf_dump *d, const char *words);
 /* Where following rows of the tap `logits` go: false (at first) to `logits`, rows computed as the
  * last row of a prefill or by decode; true to `logits_oneshot`, rows of one prefill. */
 void dsf_dump_logits_oneshot(dsf_dump *d, bool oneshot);

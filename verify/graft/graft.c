@@ -459,10 +459,24 @@ static dsf_status open_model(graft *g)
     return dsf_mem_new(&g->done, MOST_TAPS, 1);
 }
 
+/* Draft stage S counts as layer n_layers + S. */
+static dsf_status check_layers(const graft *g)
+{
+    const dsf_graft_options *o = g->o;
+    int last = g->load.config.n_layers - 1, stages = g->load.config.n_mtp_layers;
+    if (!o->by_layer_range || o->layer_to <= last + stages) return DSF_OK;
+    char words[64] = "";
+    if (stages)
+        (void)snprintf(words, sizeof words, " (draft stages %d-%d)", last + 1, last + stages);
+    return DSF_FAIL(DSF_EINVAL, "--layers %d-%d: the model has layers 0-%d%s", o->layer_from,
+                    o->layer_to, last, words);
+}
+
 static dsf_status run_all(graft *g)
 {
     int32_t *positions = NULL;
     DSF_TRY(open_model(g));
+    DSF_TRY(check_layers(g));
     DSF_TRY(open_dump(g));
     DSF_TRY(dsf_mem_new(&positions, (size_t)g->golden.n, sizeof *positions));
     for (int64_t i = 0; i < g->golden.n; i++) positions[i] = (int32_t)i;

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
+#include "verify/diff/bind.h"
 #include "verify/diff/metrics.h"
 #include "verify/diff/sentence.h"
 #include "verify/dump/reader.h"
@@ -169,6 +171,8 @@ static void conclude(dsf_located *r)
         name_operation(r);
     } else if (gated && r->carried.first >= 0 && !r->carried.good) {
         name_carried(r, &r->carried);
+    } else if (gated && r->local.good && !r->carried.good) {
+        (void)snprintf(r->sentence, sizeof r->sentence, "free run: %.490s", r->carried.verdict);
     } else {
         (void)snprintf(r->sentence, sizeof r->sentence, "%s", r->local.verdict);
     }
@@ -206,9 +210,33 @@ static dsf_status locate_theirs(const dsf_locate_options *o, dsf_located *r)
     return check_wiring(o->ours, r);
 }
 
+/* The model must be the one that the golden file is of: told before anything is run. */
+static dsf_status check_model(const dsf_locate_options *o)
+{
+    char path[4096];
+    dsf_file config = {0};
+    dsf_dump_file *golden = NULL;
+    dsf_buf text = {0};
+    dsf_status st = DSF_OK;
+    if (o->no_gate) return DSF_OK;
+    DSF_TRY(dsf_file_join(path, o->graft.model, "config.json"));
+    DSF_TRY_OUT(dsf_file_open(&config, path));
+    dsf_buf_add(&text, (const char *)config.data, config.size);
+    DSF_TRY_OUT(dsf_buf_status(&text));
+    DSF_TRY_OUT(dsf_dump_open(&golden, o->graft.golden));
+    const dsf_dump_info own = {.path = path, .config_json = text.data ? text.data : ""};
+    st = dsf_bind_configs(dsf_dump_info_of(golden), &own);
+out:
+    dsf_dump_close(golden);
+    dsf_buf_free(&text);
+    dsf_file_close(&config);
+    return st;
+}
+
 dsf_status dsf_locate(const dsf_locate_options *o, dsf_located *r)
 {
     *r = (dsf_located){.local_ratio = NAN};
+    DSF_TRY(check_model(o));
     DSF_TRY(o->ours ? locate_theirs(o, r) : locate_ours(o, r));
     conclude(r);
     return DSF_OK;

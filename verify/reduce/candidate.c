@@ -17,17 +17,30 @@ int64_t dsf_candidate_length(const dsf_candidate *c, unsigned axes)
     return axes & DSF_AXIS_LENGTH ? c->length : 0;
 }
 
+/* Digits alone, to what follows them; NULL when there are none, or more than 64 bits hold. */
+static const char *read_digits(const char *text, int64_t *out)
+{
+    const char *at = text;
+    int64_t v = 0;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        if (v > (INT64_MAX - (*at - '0')) / 10) return NULL;
+        v = v * 10 + (*at - '0');
+    }
+    *out = v;
+    return at > text ? at : NULL;
+}
+
 dsf_status dsf_candidate_range(const char *name, const char *text, int64_t range[2])
 {
-    long long a = 0, b = -1;
-    int k = 0;
-    bool good = !text || (sscanf(text, "%lld-%lld%n", &a, &b, &k) == 2 && !text[k]);
-    if (!good && sscanf(text, "%lld%n", &a, &k) == 1 && !text[k] && a >= 0) {
+    int64_t a = 0, b = -1;
+    bool good = !text;
+    const char *end = text ? read_digits(text, &a) : NULL;
+    if (end) {
         b = a;
-        good = true;
+        if (*end == '-') end = read_digits(end + 1, &b);
+        good = end && !*end && b >= a;
     }
-    if (!good || (text && (a < 0 || b < a)))
-        return DSF_FAIL(DSF_EINVAL, "%s %s: a number, or two with a dash", name, text);
+    if (!good) return DSF_FAIL(DSF_EINVAL, "%s %s: a number, or two with a dash", name, text);
     range[0] = a;
     range[1] = b;
     return DSF_OK;

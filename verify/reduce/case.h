@@ -3,8 +3,9 @@
  *
  * The file is a dump (dump-schema.md) that holds the taps in question, so that every tool reads it;
  * what it has beyond stands under /case:
- *   attributes   schema "dsf-case-1", program, command, golden (its file's name), layer, op, rows,
- *                outputs (paths that are compared, one a line), verdict, sentence
+ *   attributes   schema "dsf-case-2", program, command, golden (its file's name), layer, op, rows,
+ *                outputs (paths that are compared, one a line), inputs (those that are given),
+ *                tensors (their number), verdict, sentence, digest (seal.h: of all other bytes)
  *   weights/NNNN uint8: the tensor's own bytes, attributes name, dtype, shape, digest; of a table
  *                only some rows, with their numbers in weights/NNNN_rows (int64)
  *   tokenizer, tokenizer_config, floor   uint8: files (absent where there are none)
@@ -13,9 +14,10 @@
 #ifndef DSF_REDUCE_CASE_H
 #define DSF_REDUCE_CASE_H
 
+#include "verify/dump/temp.h"
 #include "verify/reduce/scope.h"
 
-#define DSF_CASE_SCHEMA "dsf-case-1"
+#define DSF_CASE_SCHEMA "dsf-case-2"
 enum { DSF_CASE_BYTES = 10000000 };
 
 typedef struct {
@@ -61,7 +63,8 @@ DSF_MUST dsf_status dsf_case_build(const dsf_case_options *o, void **data, size_
 /* What a case unpacks into: folder/floor.json, folder/MODEL/{config.json, tokenizer.json,
  * model.safetensors with holes, the golden's name}. */
 typedef struct {
-    char folder[128], model[512], golden[1024], floor[256]; /* floor "" when there is none */
+    char folder[DSF_TEMP_BYTES], model[512], golden[1024];
+    char floor[DSF_TEMP_BYTES + 16]; /* "" when there is none */
     dsf_buf outputs;
 } dsf_case_files;
 DSF_MUST dsf_status dsf_case_unpack(const char *name, const void *data, size_t n, dsf_case_files *f,

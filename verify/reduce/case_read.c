@@ -1,11 +1,8 @@
 /* Unpacks a case into a folder that the engine opens like any checkpoint. Everything in the file is
  * doubted: names are no paths, sizes have bounds, each tensor has its digest. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -65,8 +62,67 @@ static dsf_status read_words(reader *x)
     DSF_TRY(get_text(x, "/case", "rows", r->rows, sizeof r->rows));
     DSF_TRY(get_text(x, "/case", "command", r->command, sizeof r->command));
     DSF_TRY(dsf_pack_get_int(&x->pack, "/case", "layer", &layer));
-    r->layer = (int)layer;
-    return dsf_pack_get_str(&x->pack, "/case", "outputs", &x->f->outputs);
+    DSF_TRY(dsf_pack_get_str(&x->pack, "/case", "outputs", &x->f->outputs));
+    r->layer = layer < -1 || layer > DSF_MAX_LAYERS ? DSF_MAX_LAYERS : (int)layer;
+    return DSF_OK;
+}
+
+/* ---- what the case says that it holds ---- */
+
+typedef dsf_status path_check(const reader *x, const char *path);
+
+static dsf_status each_path(const reader *x, const char *lines, path_check *check)
+{
+    for (const char *at = lines; at && *at;) {
+        char path[128];
+        size_t n = strcspn(at, "\n");
+        if (n >= sizeof path)
+            return DSF_FAIL(DSF_ECORRUPT, "%s: /case: a path of %zu bytes", x->pack.name, n);
+        memcpy(path, at, n);
+        path[n] = 0;
+        DSF_TRY(check(x, path));
+        at += at[n] ? n + 1 : n;
+    }
+    return DSF_OK;
+}
+
+static dsf_status check_there(const reader *x, const char *path)
+{
+    if (*path && *path != '/' && dsf_pack_has(&x->pack, path)) return DSF_OK;
+    return DSF_FAIL(DSF_ECORRUPT, "%s: broken case: it names %s and does not hold it", x->pack.name,
+                    *path ? path : "nothing");
+}
+
+/* Given is not computed: comparing it says nothing. */
+static dsf_status check_computed(const reader *x, const char *path)
+{
+    dsf_buf inputs = {.max = 1 << 17};
+    size_t n = strlen(path);
+    DSF_TRY(check_there(x, path));
+    dsf_status st = dsf_pack_get_str(&x->pack, "/case", "inputs", &inputs);
+    for (const char *at = inputs.data; st == DSF_OK && at && *at;) {
+        size_t line = strcspn(at, "\n");
+        if (line == n && memcmp(at, path, n) == 0)
+            st = DSF_FAIL(DSF_ECORRUPT, "%s: broken case: %s is given to it, not computed",
+                          x->pack.name, path);
+        at += at[line] ? line + 1 : line;
+    }
+    dsf_buf_free(&inputs);
+    return st;
+}
+
+static dsf_status check_contents(const reader *x, const dsf_config *c)
+{
+    dsf_buf inputs = {.max = 1 << 17};
+    int layers = c->n_layers + c->n_mtp_layers;
+    if (x->r->layer >= layers)
+        return DSF_FAIL(DSF_ECORRUPT, "%s: broken case: it is of layer %d, its model has 0-%d",
+                        x->pack.name, x->r->layer, layers - 1);
+    DSF_TRY(each_path(x, x->f->outputs.data, check_computed));
+    dsf_status st = dsf_pack_get_str(&x->pack, "/case", "inputs", &inputs);
+    if (st == DSF_OK) st = each_path(x, inputs.data, check_there);
+    dsf_buf_free(&inputs);
+    return st;
 }
 
 /* ---- weights ---- */
@@ -117,11 +173,17 @@ static dsf_status read_tensor(reader *x, const char *path)
 
 static dsf_status read_weights(reader *x)
 {
-    if (!dsf_pack_has(&x->pack, "case/weights")) return DSF_OK; /* an operation without weights */
-    for (int64_t i = 0; i < MOST_TENSORS; i++) {
+    int64_t n = 0;
+    DSF_TRY(dsf_pack_get_int(&x->pack, "/case", "tensors", &n));
+    if (n < 0 || n > MOST_TENSORS)
+        return DSF_FAIL(DSF_ECORRUPT, "%s: broken case: %lld tensors, at most %d", x->pack.name,
+                        (long long)n, MOST_TENSORS);
+    for (int64_t i = 0; i < n; i++) { /* an operation may have none */
         char path[64];
         (void)snprintf(path, sizeof path, "/case/weights/%04" PRId64, i);
-        if (!dsf_pack_has(&x->pack, path)) break;
+        if (!dsf_pack_has(&x->pack, "case/weights") || !dsf_pack_has(&x->pack, path))
+            return DSF_FAIL(DSF_ECORRUPT, "%s: broken case: %lld tensors, and no %s", x->pack.name,
+                            (long long)n, path);
         DSF_TRY(read_tensor(x, path));
         x->r->tensors++;
     }
@@ -151,6 +213,7 @@ static dsf_status read_model(reader *x)
     dsf_status st = dsf_pack_get_str(&x->pack, "/", "config_json", &json);
     if (st == DSF_OK)
         st = dsf_config_parse(&c, "config_json of the case", json.data, json.len, NULL);
+    if (st == DSF_OK) st = check_contents(x, &c);
     if (st == DSF_OK && !x->dry) st = dsf_cut_open(&x->cut, x->f->model, &c, json.data, json.len);
     dsf_buf_free(&json);
     DSF_TRY(st);
@@ -204,11 +267,7 @@ dsf_status dsf_case_unpack(const char *name, const void *data, size_t n, dsf_cas
     image m = {name, data, n};
     *f = (dsf_case_files){.outputs = {.max = 1 << 17}};
     DSF_TRY(dsf_probe(name, read_through, &m));
-    (void)snprintf(f->folder, sizeof f->folder, "/tmp/dsf-case-XXXXXX");
-    if (!mkdtemp(f->folder)) {
-        f->folder[0] = 0;
-        return DSF_FAIL(DSF_EIO, "/tmp: %s", strerror(errno));
-    }
+    DSF_TRY(dsf_temp_open(f->folder, "dsf-case"));
     reader x = {.pack = {.file = -1}, .cut = {.fd = -1}, .f = f, .r = r};
     dsf_status st = dsf_pack_open(&x.pack, name, data, n, false);
     if (st == DSF_OK) st = read_all(&x);
@@ -221,9 +280,5 @@ void dsf_case_clean(dsf_case_files *f)
 {
     dsf_buf_free(&f->outputs);
     if (!f->folder[0]) return;
-    if (f->golden[0]) (void)unlink(f->golden);
-    if (f->floor[0]) (void)unlink(f->floor);
-    if (f->model[0]) dsf_cut_remove(f->model);
-    (void)rmdir(f->folder);
-    f->folder[0] = 0;
+    dsf_temp_close(f->folder);
 }

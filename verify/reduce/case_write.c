@@ -317,20 +317,36 @@ static dsf_status put_tokenizer(builder *b)
     return put_file(b, "/case/tokenizer_config", path, true);
 }
 
+static bool is_output(const dsf_scope *s, dsf_tap tap)
+{
+    for (int i = 0; i < s->n_outputs; i++)
+        if (s->output[i].id == tap.id && s->output[i].layer == tap.layer) return true;
+    return false;
+}
+
+/* Paths of datasets, one a line, the last first. What is compared may be given on to the next
+ * operation as well: `inputs` are those that are only given. */
+static dsf_status put_paths(builder *b, const char *name, const dsf_tap *tap, int n)
+{
+    dsf_buf lines = {.max = 1 << 16};
+    bool outputs = tap == b->scope.output;
+    for (int i = n - 1; i >= 0; i--) {
+        const dsf_dump_entry *e = dsf_golden_find(&b->golden, tap[i]);
+        if (e && outputs == is_output(&b->scope, tap[i])) dsf_buf_fmt(&lines, "%s\n", e->path);
+    }
+    dsf_status st = dsf_buf_status(&lines);
+    if (st == DSF_OK) st = dsf_pack_put_str(&b->pack, "/case", name, lines.data ? lines.data : "");
+    dsf_buf_free(&lines);
+    return st;
+}
+
 static dsf_status put_words(builder *b)
 {
     const dsf_scope *s = &b->scope;
     char path[4096];
-    dsf_buf outputs = {.max = 1 << 16};
-    for (int i = s->n_outputs - 1; i >= 0; i--) {
-        char tap[64];
-        dsf_tap_path(tap, s->output[i], b->load.config.n_layers);
-        dsf_buf_fmt(&outputs, "%s\n", tap);
-    }
-    dsf_status st = dsf_buf_status(&outputs);
-    if (st == DSF_OK) st = dsf_pack_put_str(&b->pack, "/case", "outputs", outputs.data);
-    dsf_buf_free(&outputs);
-    DSF_TRY(st);
+    DSF_TRY(put_paths(b, "outputs", s->output, s->n_outputs));
+    DSF_TRY(put_paths(b, "inputs", s->input, s->n_inputs));
+    DSF_TRY(dsf_pack_put_int(&b->pack, "/case", "tensors", s->n_tensors));
     (void)snprintf(path, sizeof path, "%s", b->o->golden);
     int first = (int)s->label[0], last = (int)s->label[s->n - 1];
     int k = snprintf(b->r->rows, sizeof b->r->rows, "%d-%d", first, last);

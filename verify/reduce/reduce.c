@@ -1,21 +1,19 @@
 #include "verify/reduce/reduce.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/config.h"
+#include "verify/dump/temp.h"
 
 typedef struct {
     const dsf_reduce_options *o;
     dsf_reduce_report *r;
     dsf_tries *tries;
     dsf_command command;
-    char work[64];
+    char work[DSF_TEMP_BYTES];
 } reduce;
 
 static void keep_answer(reduce *x, const dsf_try *t)
@@ -134,11 +132,7 @@ static dsf_status all_layers(const dsf_reduce_options *o, unsigned axes, dsf_can
 static dsf_status open_work(reduce *x)
 {
     const dsf_reduce_options *o = x->o;
-    (void)snprintf(x->work, sizeof x->work, "/tmp/dsf-reduce-XXXXXX");
-    if (!mkdtemp(x->work)) {
-        x->work[0] = 0;
-        return DSF_FAIL(DSF_EIO, "/tmp: %s", strerror(errno));
-    }
+    DSF_TRY(dsf_temp_open(x->work, "dsf-reduce"));
     x->command = (dsf_command){.argv = o->argv,
                                .n = o->n,
                                .work = x->work,
@@ -222,10 +216,7 @@ dsf_status dsf_reduce_run(const dsf_reduce_options *o, dsf_reduce_report *r)
     reduce x = {.o = o, .r = r};
     dsf_status st = run_all(&x);
     dsf_tries_close(x.tries);
-    if (x.work[0]) {
-        dsf_command_clean(&x.command);
-        (void)rmdir(x.work);
-    }
+    dsf_temp_close(x.work);
     return st;
 }
 
@@ -247,6 +238,8 @@ static const char *end_words(const dsf_reduce_report *r)
         return "fails; stopped, it may get smaller";
     case DSF_SEARCH_GOOD:
         return "does not fail: nothing to reduce";
+    case DSF_SEARCH_UNBEGUN:
+        return "stopped before it had an answer";
     default:
         return "gives no answer: neither good nor failing";
     }
@@ -270,7 +263,9 @@ void dsf_reduce_print(const dsf_reduce_options *o, const dsf_reduce_report *r, d
     dsf_buf_free(&was);
     if (r->axes & DSF_AXIS_IDS) print_ids(&f->best, b);
     dsf_buf_fmt(b, "run: %s\n", r->command.data ? r->command.data : "");
-    if (r->last_exit < 0)
+    if (f->asked == 0)
+        dsf_buf_str(b, "nothing was run to its end\n");
+    else if (r->last_exit < 0)
         dsf_buf_fmt(b, "it ran out of %g seconds\n", o->limit);
     else
         dsf_buf_fmt(b, "it ends with %d\n", r->last_exit);
@@ -286,7 +281,7 @@ void dsf_reduce_print(const dsf_reduce_options *o, const dsf_reduce_report *r, d
 
 void dsf_reduce_json(const dsf_reduce_options *o, const dsf_reduce_report *r, dsf_buf *b)
 {
-    static const char *const end[] = {"minimal", "stopped", "good", "could not"};
+    static const char *const end[] = {"minimal", "stopped", "good", "could not", "stopped"};
     const dsf_search_result *f = &r->found;
     dsf_json_add_cstr(b, "schema", "dsf-reduced-1");
     dsf_json_add_cstr(b, "end", r->flaky ? "flaky" : end[f->end]);

@@ -1,7 +1,7 @@
 /* Finds, writes and runs cases: the verdict is always that of a run from the file's own bytes. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -10,6 +10,7 @@
 #include "verify/reduce/case.h"
 #include "verify/reduce/cut.h"
 #include "verify/reduce/pack.h"
+#include "verify/reduce/seal.h"
 
 enum { MOST_OUTPUTS = 64 };
 
@@ -74,8 +75,22 @@ static dsf_status judge(const dsf_case_files *f, const char *ours, const outputs
     return st;
 }
 
+/* What the words of the case do not explain, its digest tells. */
+static dsf_status check_case(const dsf_case_options *o, const char *name, const dsf_file *whole,
+                             const dsf_case_report *r)
+{
+    int64_t from = 0, to = 0;
+    DSF_TRY(dsf_seal_check(name, whole->data, whole->size));
+    if (!o->choice.by_row) return DSF_OK;
+    bool known = sscanf(r->rows, "%" SCNd64 "-%" SCNd64, &from, &to) == 2;
+    if (known && o->choice.row_from == from && o->choice.row_to == to) return DSF_OK;
+    return DSF_FAIL(DSF_EINVAL, "--rows %lld-%lld: a case is run whole, and %s has rows %s",
+                    (long long)o->choice.row_from, (long long)o->choice.row_to, name, r->rows);
+}
+
+/* whole: the file, where it is one and not a case in the making. */
 static dsf_status run_bytes(const dsf_case_options *o, const char *name, const void *data, size_t n,
-                            dsf_case_report *r)
+                            const dsf_file *whole, dsf_case_report *r)
 {
     dsf_case_files f;
     char ours[4096];
@@ -84,10 +99,10 @@ static dsf_status run_bytes(const dsf_case_options *o, const char *name, const v
     const outputs only = split(st == DSF_OK ? f.outputs.data : NULL);
     if (st == DSF_OK && only.n == 0)
         st = DSF_FAIL(DSF_ECORRUPT, "%s: /case: attribute outputs names nothing", name);
+    if (st == DSF_OK && whole) st = check_case(o, name, whole, r);
     if (st == DSF_OK) {
         st = graft(o, f.model, f.golden, ours, &only);
         if (st == DSF_OK) st = judge(&f, ours, &only, r);
-        (void)unlink(ours);
     }
     dsf_case_clean(&f);
     return st;
@@ -98,13 +113,28 @@ dsf_status dsf_case_replay(const dsf_case_options *o, const char *path, dsf_case
     dsf_file f;
     *r = (dsf_case_report){.layer = -1};
     DSF_TRY(dsf_file_open(&f, path));
-    dsf_status st = run_bytes(o, path, f.data, f.size, r);
+    dsf_status st = run_bytes(o, path, f.data, f.size, &f, r);
     r->bytes = (int64_t)f.size;
     dsf_file_close(&f);
     return st;
 }
 
 /* ---- writing ---- */
+
+/* The last change of all: the digest is of the bytes as they are then. */
+static dsf_status seal(void **data, size_t *n)
+{
+    dsf_pack p = {.file = -1};
+    void *image = NULL;
+    dsf_status st = dsf_pack_open(&p, "case", *data, *n, true);
+    if (st == DSF_OK) st = dsf_pack_put_str(&p, "/case", "digest", dsf_seal_blank);
+    if (st == DSF_OK) st = dsf_pack_image(&p, &image, n);
+    dsf_pack_close(&p);
+    DSF_TRY(st);
+    dsf_mem_free(*data);
+    *data = image;
+    return dsf_seal_put(image, *n);
+}
 
 static dsf_status put_verdict(void **data, size_t *n, const char *verdict, const char *sentence)
 {
@@ -133,9 +163,10 @@ dsf_status dsf_case_write(const dsf_case_options *o, const char *out, dsf_case_r
     DSF_TRY(dsf_case_build(o, &data, &n, r));
     const dsf_case_report built = *r;
     DSF_TRY_OUT(put_verdict(&data, &n, "unknown", ""));
-    DSF_TRY_OUT(run_bytes(o, out, data, n, r));
+    DSF_TRY_OUT(run_bytes(o, out, data, n, NULL, r));
     r->tensors = built.tensors;
     DSF_TRY_OUT(put_verdict(&data, &n, r->fails ? "fails" : "good", r->sentence));
+    DSF_TRY_OUT(seal(&data, &n));
     (void)snprintf(r->recorded, sizeof r->recorded, "%s", r->fails ? "fails" : "good");
     st = dsf_cut_file(out, data, n);
     r->bytes = (int64_t)n;
@@ -162,10 +193,11 @@ static void choose(const dsf_diff_report *d, dsf_scope_choice *choice, char path
 dsf_status dsf_case_locate(const dsf_case_options *o, dsf_scope_choice *choice, char path[64],
                            bool *found)
 {
-    char ours[64];
+    char folder[DSF_TEMP_BYTES], ours[DSF_TEMP_BYTES + 16];
     const outputs all = {.n = 0};
     dsf_diff_report d = {.first = -1};
-    (void)snprintf(ours, sizeof ours, "/tmp/dsf-locate-%ld.h5", (long)getpid());
+    DSF_TRY(dsf_temp_open(folder, "dsf-locate"));
+    (void)snprintf(ours, sizeof ours, "%s/ours.h5", folder);
     const dsf_diff_options options = {.reference = o->golden,
                                       .ours = ours,
                                       .floor = o->floor,
@@ -179,7 +211,7 @@ dsf_status dsf_case_locate(const dsf_case_options *o, dsf_scope_choice *choice, 
         if (*found) choose(&d, choice, path);
         dsf_diff_report_free(&d);
     }
-    (void)unlink(ours);
+    dsf_temp_close(folder);
     return st;
 }
 

@@ -293,6 +293,28 @@ static dsf_status find_outputs(scope *x)
     return walk(x);
 }
 
+/* Nothing to compare: why. */
+static dsf_status refuse_scope(const scope *x)
+{
+    const dsf_scope_choice *c = x->choice;
+    char layer[32] = "";
+    bool known = !c->op;
+    for (int64_t i = 0; i < dsf_dump_count(x->g->file) && !known; i++)
+        known = named(x, dsf_dump_at(x->g->file, i)->path);
+    if (c->layer >= 0)
+        (void)snprintf(layer, sizeof layer, "layer %d%s", c->layer, c->op ? ", " : "");
+    if (!known)
+        return DSF_FAIL(DSF_EINVAL,
+                        "%s: it holds no tap %s%s: an operation is a path such as "
+                        "layers/03/ffn/y, or ffn/y with its layer beside it",
+                        x->g->path, layer, c->op);
+    return DSF_FAIL(DSF_EINVAL,
+                    "%s: nothing of %s%s can be compared on rows %d-%d: the taps, or their inputs, "
+                    "are not in the file for all of these rows",
+                    x->g->path, layer, c->op ? c->op : "", (int)x->s->label[0],
+                    (int)x->s->label[x->s->n - 1]);
+}
+
 static dsf_status find_scope(scope *x)
 {
     const dsf_scope_choice *c = x->choice;
@@ -307,13 +329,7 @@ static dsf_status find_scope(scope *x)
         DSF_TRY(set_rows(x, some));
         DSF_TRY(find_outputs(x));
     }
-    if (x->s->n_outputs == 0)
-        return DSF_FAIL(DSF_EINVAL,
-                        "%s: nothing of layer %d%s%s can be compared on rows %d-%d: the taps, or "
-                        "their inputs, are not in the file for all of these rows",
-                        x->g->path, c->layer, c->op ? ", " : "", c->op ? c->op : "",
-                        (int)x->s->label[0], (int)x->s->label[x->s->n - 1]);
-    return pick_rows(x);
+    return x->s->n_outputs ? pick_rows(x) : refuse_scope(x);
 }
 
 dsf_status dsf_scope_open(dsf_scope *s, const dsf_loaded *load, dsf_golden *g,

@@ -237,6 +237,7 @@ static void run_search(search *s)
 {
     dsf_reduce_outcome o = ask(s, &s->r->best);
     s->r->end = o == DSF_REDUCE_GOOD ? DSF_SEARCH_GOOD : DSF_SEARCH_COULD_NOT;
+    if (s->status == DSF_ECANCELED) s->r->end = DSF_SEARCH_UNBEGUN;
     if (!going(s) || o != DSF_REDUCE_FAILS) return;
     s->r->end = DSF_SEARCH_STOPPED;
     int64_t before;

@@ -23,10 +23,11 @@ typedef struct {
 } dsf_search;
 
 typedef enum {
-    DSF_SEARCH_MINIMAL,  /* best fails, every single further step does not */
-    DSF_SEARCH_STOPPED,  /* ECANCELED, or most_tests reached: best fails and may get smaller */
-    DSF_SEARCH_GOOD,     /* the start does not fail */
-    DSF_SEARCH_COULD_NOT /* the start gives no answer */
+    DSF_SEARCH_MINIMAL,   /* best fails, every single further step does not */
+    DSF_SEARCH_STOPPED,   /* ECANCELED, or most_tests reached: best fails and may get smaller */
+    DSF_SEARCH_GOOD,      /* the start does not fail */
+    DSF_SEARCH_COULD_NOT, /* the start gives no answer */
+    DSF_SEARCH_UNBEGUN    /* ECANCELED before the start had an answer */
 } dsf_search_end;
 
 typedef struct {

@@ -136,6 +136,22 @@ class Results(Case):
             f.write(b'{"schema": "\xff"}')
         self.refused("bytes.json", None, "byte 12")
 
+    def test_a_result_is_not_overwritten(self):
+        result, page = self.save("twice.json", self.load("diff.json")), self.at("twice.html")
+        before = self.load("twice.json")
+        for make in (os.link, os.symlink):
+            make(result, page)
+            for out in (result, page):
+                code, _, said = report(result, "-o", out)
+                self.assertNotEqual(code, 0)
+                self.assertIn("one file", said)
+                self.assertEqual(self.load("twice.json"), before)
+            os.unlink(page)
+        os.link(self.at("ours.h5"), page)
+        code, _, said = report("--reference", GOLDEN, "--ours", self.at("ours.h5"), "-o", page)
+        self.assertNotEqual(code, 0)
+        self.assertIn("one file", said)
+
     def test_a_field_of_another_type_is_refused_with_its_place(self):
         doc = self.load("diff.json")
         for path, value in (("ratio", "high"), ("path", 7), ("rows", 1.5), ("row", []), ("flip", [{"class": "maybe"}]),
@@ -381,6 +397,18 @@ class Dumps(Case):
             self.assertEqual(t["q"], sorted(t["q"], key=lambda p: p[0]))
         self.assertTrue(taps[0]["exact"])
         self.assertFalse(taps[1]["exact"])
+
+    def test_taps_are_named_as_diff_names_them(self):
+        def chosen(glob):
+            return [t["tap"] for t in self.pair("--tap", glob)[1]]
+        every = [f"layers/{i:02d}/attn/q" for i in range(10)]
+        self.assertEqual(chosen("attn/q"), every)
+        self.assertEqual(chosen("layers/*/attn/q"), every)
+        self.assertEqual(chosen("layers/03/**/q"), ["layers/03/attn/q"])
+        self.assertEqual(chosen("layers/0?/attn/[q],embed"), ["embed"])  # no classes there either
+        code, said = self.pair("--tap", "layers/*/q")  # a star keeps to its segment
+        self.assertEqual(code, 3)
+        self.assertIn("no tap of values", said)
 
     def test_rows_are_joined_by_label(self):
         def shuffle(f):

@@ -1,17 +1,21 @@
 /* Suites against golden dumps: layers and choices (injected), logits (free-running, replay). */
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "op.h"
 #include "verify/diff/diff.h"
 #include "verify/diff/logits.h"
 #include "verify/dump/reader.h"
 #include "verify/dump/run.h"
 #include "verify/graft/locate.h"
 #include "verify/suite/choices.h"
+#include "verify/suite/coverage.h"
 #include "verify/suite/unit.h"
 
 static dsf_status golden_path(const dsf_suite_unit *u, char path[4096])
@@ -23,6 +27,44 @@ static dsf_status golden_path(const dsf_suite_unit *u, char path[4096])
 
 /* ---- who wrote the golden file ---- */
 
+/* The word "dsf" or "libdsf" in a producer's name, in any case: "DSF 0.2", "my-dsf". */
+static bool says_dsf(const char *who)
+{
+    for (const char *s = who; (s = strcasestr(s, "dsf")) != NULL; s += 3) {
+        bool lib = s - who >= 3 && strncasecmp(s - 3, "lib", 3) == 0;
+        const char *before = lib ? s - 3 : s;
+        if ((before == who || !isalnum((unsigned char)before[-1])) && !isalpha((unsigned char)s[3]))
+            return true;
+    }
+    return false;
+}
+
+/* Kernel variants as our plan prints them: "OPERATION:VARIANT" with an operation of ours first. */
+static bool names_our_op(const char *variants)
+{
+    char op[64];
+    size_t n = strcspn(variants, ": ");
+    if (variants[n] != ':' || n >= sizeof op) return false;
+    (void)snprintf(op, sizeof op, "%.*s", (int)n, variants);
+    return dsf_op_find(op) != NULL;
+}
+
+/* Digests as ours are: xxh3-128, 32 hexadecimal digits. */
+static bool is_our_digest(const char *s)
+{
+    return strlen(s) == 32 && strspn(s, "0123456789abcdefABCDEF") == 32;
+}
+
+/* What tells that this engine wrote a file, whatever name it gives itself; NULL: nothing does. */
+static const char *own_mark(const dsf_dump_info *info)
+{
+    if (says_dsf(info->producer)) return "producer";
+    if (names_our_op(info->variants)) return "variants";
+    if (is_our_digest(info->plan_digest)) return "plan_digest";
+    if (is_our_digest(info->checkpoint_digest)) return "checkpoint_digest";
+    return NULL;
+}
+
 /* What this engine wrote proves nothing about this engine. False: c has the verdict. */
 static bool is_independent(const char *path, dsf_suite_check *c)
 {
@@ -32,18 +74,16 @@ static bool is_independent(const char *path, dsf_suite_check *c)
         return false;
     }
     const dsf_dump_info *info = dsf_dump_info_of(f);
-    const char *who = info->producer;
-    size_t n = strcspn(who, " /-(");
-    bool own = (n == 3 && memcmp(who, "dsf", 3) == 0) || (n == 6 && memcmp(who, "libdsf", 6) == 0);
-    c->verdict = DSF_FAILED;
+    const char *who = info->producer, *own = own_mark(info);
+    bool good = !own && who[0];
+    if (!good) c->verdict = DSF_FAILED;
     if (own)
         dsf_suite_say(c,
-                      "%s was written by this engine itself (producer \"%s\", backend \"%s\"): a "
-                      "golden file must come from elsewhere",
-                      path, who, info->backend);
+                      "%s was written by this engine itself, by its %s (producer \"%.60s\", "
+                      "backend \"%.20s\"): a golden file must come from elsewhere",
+                      path, own, who, info->backend);
     else if (!who[0])
         dsf_suite_say(c, "%s names no producer: it may be this engine's own", path);
-    bool good = !own && who[0];
     dsf_dump_close(f);
     return good;
 }
@@ -170,7 +210,7 @@ static dsf_status compare(const dsf_suite_unit *u, const char *golden, bool rows
 /* Every operation on the inputs that it had, down to the first wrong one (verification.md 17). */
 static void name_first(const dsf_suite_unit *u, const char *golden, dsf_suite_check *c)
 {
-    char floor[4096], out[160], temp[160];
+    char floor[4096], out[DSF_TEMP_BYTES + 64], temp[DSF_TEMP_BYTES + 64];
     dsf_located found;
     (void)snprintf(out, sizeof out, "%s.located", u->temp);
     (void)snprintf(temp, sizeof temp, "%s.second", u->temp);
@@ -222,10 +262,12 @@ static dsf_status run_graft(const dsf_suite_unit *u, dsf_suite_check *check)
     DSF_TRY_OUT(make_graft(u, golden, false, &lost));
     DSF_TRY_OUT(compare(u, golden, true, &r));
     for (int i = 0; i < u->n; i++)
-        if (strcmp(check[i].suite, "layers") == 0)
+        if (strcmp(check[i].suite, "layers") == 0) {
             judge_layers(u, golden, &r, lost, &check[i]);
-        else
+            DSF_TRY_OUT(dsf_coverage_layers(u, golden, &r, &check[i]));
+        } else {
             dsf_choices_own(&r, &check[i]);
+        }
 out:
     dsf_diff_report_free(&r);
     return st;
@@ -292,6 +334,7 @@ static dsf_status run_free(const dsf_suite_unit *u, dsf_suite_check *c)
     DSF_TRY_OUT(make_run(u, golden, DSF_PREFILL_EXACT));
     DSF_TRY_OUT(compare(u, golden, false, &r));
     judge(&r, c);
+    DSF_TRY_OUT(dsf_coverage_run(golden, &r, c));
 out:
     dsf_diff_report_free(&r);
     return st;

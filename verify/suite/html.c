@@ -158,6 +158,15 @@ static void add_verdict(const dsf_results *r, dsf_buf *b)
     dsf_buf_str(b, "</p>\n");
 }
 
+static void add_model(const dsf_suite_model *m, dsf_buf *b)
+{
+    char name[300];
+    (void)snprintf(name, sizeof name, "weights of %s", m->name);
+    add_term(b, name, m->weights);
+    (void)snprintf(name, sizeof name, "kernels of %s", m->name);
+    add_term(b, name, m->variants);
+}
+
 void dsf_results_html(const dsf_results *r, const dsf_verify_options *o, dsf_buf *b)
 {
     dsf_buf_str(b, head);
@@ -171,6 +180,7 @@ void dsf_results_html(const dsf_results *r, const dsf_verify_options *o, dsf_buf
     add_term(b, "limits", r->floor);
     add_term(b, "backend", o->backend);
     add_term(b, "variants", o->variants);
+    for (int i = 0; i < r->n_models; i++) add_model(&r->model[i], b);
     add_term(b, "digest", r->digest);
     add_term(b, "dsf", DSF_VERSION);
     dsf_buf_str(b, "</dl>\n");

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "ckpt/digest.h"
-#include "ckpt/index.h"
 #include "config.h"
 #include "verify/suite/unit.h"
 
@@ -37,16 +37,49 @@ static void add_file_in(const key *k, const char *folder, const char *name)
     if (dsf_file_join(path, folder, name) == DSF_OK) add_file(k, name, path);
 }
 
-static void add_model(const key *k, const char *model)
+/* Suites that look at config, tokenizer or kernels alone. */
+static bool reads_weights(const dsf_suite_unit *u)
 {
-    dsf_ckpt *c = NULL;
-    char hex[33] = "unreadable";
-    if (dsf_ckpt_open(&c, model) == DSF_OK && dsf_ckpt_digest(c, hex) != DSF_OK)
-        (void)snprintf(hex, sizeof hex, "unreadable");
-    dsf_ckpt_close(c);
-    add_text(k, "layout", hex);
-    add_file_in(k, model, "config.json");
-    add_file_in(k, model, "tokenizer.json");
+    static dsf_suite_fn *const without[] = {dsf_suite_config_values,
+                                            dsf_suite_config_leaves,
+                                            dsf_suite_config_unknown,
+                                            dsf_suite_prompts,
+                                            dsf_suite_stream,
+                                            dsf_suite_tokenizer,
+                                            dsf_suite_op};
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+        if (u->run == without[i]) return false;
+    return u->model != NULL;
+}
+
+static dsf_status add_model(const key *k, const dsf_verify_options *o, const char *folder,
+                            bool weights, dsf_suite_model *m)
+{
+    DSF_TRY(dsf_suite_model_key(o, folder, weights, m));
+    add_text(k, "layout", m->layout);
+    add_text(k, "weights", m->weights);
+    add_text(k, "chosen", m->variants);
+    add_file_in(k, folder, "config.json");
+    add_file_in(k, folder, "tokenizer.json");
+    return DSF_OK;
+}
+
+/* Every model once, in the order of the plan. */
+static dsf_status add_models(const key *k, const dsf_verify_options *o, const dsf_suite_plan *p,
+                             dsf_results *r)
+{
+    for (int i = 0; i < p->n; i++) {
+        const char *model = p->unit[i].model;
+        bool seen = !model, weights = false;
+        for (int j = 0; j < i && !seen; j++) seen = p->unit[j].model == model;
+        if (seen) continue;
+        for (int j = i; j < p->n; j++)
+            weights |= p->unit[j].model == model && reads_weights(&p->unit[j]);
+        DSF_TRY(dsf_mem_grow(&r->model, (size_t)r->n_models + 1, sizeof *r->model));
+        DSF_TRY(add_model(k, o, model, weights, &r->model[r->n_models]));
+        r->n_models++;
+    }
+    return DSF_OK;
 }
 
 static void add_unit(const key *k, const dsf_suite_unit *u)
@@ -61,13 +94,14 @@ dsf_status dsf_suite_digest(const dsf_verify_options *o, const dsf_suite_plan *p
 {
     key k = {NULL};
     char floor[4096];
+    dsf_status st;
     DSF_TRY(dsf_digest_open(&k.d));
+    DSF_TRY_OUT(add_models(&k, o, p, r));
     add_text(&k, "version", DSF_VERSION);
     add_text(&k, "backend", o->backend);
     add_text(&k, "variants", o->variants);
     for (int i = 0; i < p->n; i++) {
         const dsf_suite_unit *u = &p->unit[i], *before = i ? u - 1 : NULL;
-        if (u->model && (!before || before->model != u->model)) add_model(&k, u->model);
         if (!before || before->set != u->set || before->number != u->number) add_unit(&k, u);
         if (!u->set || (before && before->set == u->set)) continue;
         if (dsf_suite_floor(o, u->set, floor) != DSF_OK || !floor[0]) continue;
@@ -78,6 +112,7 @@ dsf_status dsf_suite_digest(const dsf_verify_options *o, const dsf_suite_plan *p
     if (o->cases) add_file_in(&k, o->cases, "stream-cases.jsonl");
     for (int i = 0; i < r->n; i++) add_text(&k, "check", r->check[i].name);
     dsf_digest_hex(k.d, r->digest);
+out:
     dsf_digest_close(k.d);
-    return DSF_OK;
+    return st;
 }

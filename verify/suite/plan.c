@@ -1,6 +1,5 @@
 /* Which checks there are: decided from the suites and the glob that were asked for, the model, the
  * golden sets and what their files hold, before anything runs. */
-#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +7,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "plan/plan.h"
 #include "verify/dump/types.h"
 #include "verify/suite/unit.h"
-
-enum { MOST_SETS = 64, MOST_PROMPTS = 100 };
 
 typedef struct {
     const dsf_verify_options *o;
@@ -55,62 +53,43 @@ static dsf_status check_names(const dsf_verify_options *o)
     return DSF_OK;
 }
 
+/* Also what no check of this run would look at: an option that is wrong is not ignored. */
+static dsf_status check_options(const dsf_verify_options *o)
+{
+    dsf_plan empty = {.n_steps = 0};
+    DSF_TRY(check_names(o));
+    DSF_TRY(dsf_plan_choose(&empty, 0, o->variants));
+    if (o->floor && !dsf_file_exists(o->floor))
+        return DSF_FAIL(DSF_EIO, "%s: no such floor (--floor FLOOR.json)", o->floor);
+    return DSF_OK;
+}
+
 const char *dsf_suite_base(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash && slash[1] ? slash + 1 : path;
 }
 
-static bool has_dumps(const char *folder)
-{
-    char path[4096], file[32];
-    for (int p = 0; p < MOST_PROMPTS; p++) {
-        (void)snprintf(file, sizeof file, "dump-p%d.h5", p);
-        if (dsf_file_join(path, folder, file) == DSF_OK && dsf_file_exists(path)) return true;
-    }
-    return false;
-}
-
-static int by_name(const void *a, const void *b) { return strcmp(a, b); }
-
-/* The golden folder itself, or its subfolders that hold dumps, in name order. */
+/* Sets, and why there are none. */
 static dsf_status list_sets(planner *q)
 {
-    dsf_suite_plan *p = q->p;
     const char *golden = q->o->golden;
-    DSF_TRY(dsf_mem_new(&p->set, MOST_SETS, sizeof *p->set));
     (void)snprintf(q->no_golden, sizeof q->no_golden, "no golden folder given (--golden DIR)");
     if (!golden) return DSF_OK;
-    size_t k = strlen(golden);
-    while (k > 1 && golden[k - 1] == '/') k--;
-    if (has_dumps(golden)) {
-        (void)snprintf(p->set[p->n_sets++], sizeof *p->set, "%.*s", (int)k, golden);
-        return DSF_OK;
-    }
-    (void)snprintf(q->no_golden, sizeof q->no_golden, "%.400s: no such golden folder", golden);
-    DIR *d = opendir(golden);
-    if (!d) return DSF_OK;
-    struct dirent *e;
-    while ((e = readdir(d)) != NULL && p->n_sets < MOST_SETS) {
-        if (e->d_name[0] == '.' || dsf_file_join(p->set[p->n_sets], golden, e->d_name) != DSF_OK)
-            continue;
-        p->n_sets += has_dumps(p->set[p->n_sets]);
-    }
-    (void)closedir(d);
-    qsort(p->set, (size_t)p->n_sets, sizeof *p->set, by_name);
     (void)snprintf(q->no_golden, sizeof q->no_golden,
-                   "%.400s: neither a set (dump-pN.h5) nor a folder of sets", golden);
-    return DSF_OK;
+                   dsf_file_is_folder(golden)
+                       ? "%.400s: neither a set (dump-pN.h5) nor a folder of sets"
+                       : "%.400s: no such golden folder",
+                   golden);
+    return dsf_golden_sets_find(golden, &q->p->golden);
 }
 
 /* ---- checks and units ---- */
 
-static dsf_suite_check *add_check(planner *q, const char *suite, const char *name)
+static dsf_suite_check *add_asked(planner *q, const char *suite, const char *name)
 {
     dsf_results *r = q->r;
-    if (r->status != DSF_OK || !asked(q->o, suite) ||
-        (q->o->only && !dsf_dump_glob(q->o->only, name)))
-        return NULL;
+    if (r->status != DSF_OK) return NULL;
     if (r->n == r->cap) {
         int cap = r->cap ? 2 * r->cap : 64;
         r->status = dsf_mem_grow(&r->check, (size_t)cap, sizeof *r->check);
@@ -122,12 +101,26 @@ static dsf_suite_check *add_check(planner *q, const char *suite, const char *nam
     return c;
 }
 
-/* A skip is named with what is missing; of a suite that was asked for it is "could not". */
+static dsf_suite_check *add_check(planner *q, const char *suite, const char *name)
+{
+    bool wanted = asked(q->o, suite) && (!q->o->only || dsf_dump_glob(q->o->only, name));
+    return wanted ? add_asked(q, suite, name) : NULL;
+}
+
+/* A glob asks for a suite as a whole: by its name, or for checks of it: "layers/...". */
+static bool names_suite(const char *glob, const char *suite)
+{
+    size_t n = strlen(suite);
+    return dsf_dump_glob(glob, suite) || (strncmp(glob, suite, n) == 0 && glob[n] == '/');
+}
+
+/* A skip is named with what is missing. */
 static void leave_out(planner *q, const char *suite, const char *why)
 {
-    dsf_suite_check *c = add_check(q, suite, suite);
+    if (!asked(q->o, suite) || (q->o->only && !names_suite(q->o->only, suite))) return;
+    dsf_suite_check *c = add_asked(q, suite, suite);
     if (!c) return;
-    c->verdict = q->o->suites ? DSF_COULD_NOT : DSF_SKIPPED;
+    c->verdict = DSF_SKIPPED;
     dsf_suite_say(c, "%s", why);
 }
 
@@ -152,9 +145,9 @@ static void add_unit(planner *q, const dsf_suite_unit *like, int first)
 /* One unit with one check "suite[/model][/part]". */
 static void add_one(planner *q, const dsf_suite_unit *like, const char *suite, const char *part)
 {
-    char name[96];
+    char name[640];
     int first = q->r->n;
-    (void)snprintf(name, sizeof name, "%s%s%.40s%s%s", suite, q->models && like->model ? "/" : "",
+    (void)snprintf(name, sizeof name, "%s%s%.255s%s%s", suite, q->models && like->model ? "/" : "",
                    q->models && like->model ? dsf_suite_base(like->model) : "", part ? "/" : "",
                    part ? part : "");
     (void)add_check(q, suite, name);
@@ -206,9 +199,9 @@ static void add_ops(planner *q)
  * not hold: the suite itself has other prompts to run on, so it is no failure. */
 static void add_choices(planner *q, const dsf_suite_unit *u, bool scored)
 {
-    char name[96];
+    char name[640];
     if (!asked(q->o, "choices")) return;
-    (void)snprintf(name, sizeof name, "choices/%.40s/p%d/%s", dsf_suite_base(u->set), u->number,
+    (void)snprintf(name, sizeof name, "choices/%.255s/p%d/%s", dsf_suite_base(u->set), u->number,
                    scored ? "golden" : "own");
     dsf_suite_check *c = add_check(q, "choices", name);
     if (!c || dsf_suite_has_choices(u->set, u->number, scored)) return;
@@ -222,9 +215,9 @@ static void add_choices(planner *q, const dsf_suite_unit *u, bool scored)
 static void add_prompt(planner *q, const char *model, const char *set, int prompt)
 {
     dsf_suite_unit u = {.model = model, .set = set, .number = prompt, .run = dsf_suite_graft};
-    char name[96];
+    char name[640];
     int first = q->r->n;
-    (void)snprintf(name, sizeof name, "layers/%.40s/p%d", dsf_suite_base(set), prompt);
+    (void)snprintf(name, sizeof name, "layers/%.255s/p%d", dsf_suite_base(set), prompt);
     (void)add_check(q, "layers", name);
     add_choices(q, &u, false);
     add_unit(q, &u, first);
@@ -233,30 +226,41 @@ static void add_prompt(planner *q, const char *model, const char *set, int promp
     u.run = dsf_suite_golden_choices;
     add_unit(q, &u, first);
     first = q->r->n;
-    (void)snprintf(name, sizeof name, "logits/%.40s/p%d", dsf_suite_base(set), prompt);
+    (void)snprintf(name, sizeof name, "logits/%.255s/p%d", dsf_suite_base(set), prompt);
     (void)add_check(q, "logits", name);
     u.run = dsf_suite_free_run;
     add_unit(q, &u, first);
 }
 
-static dsf_status add_sets(planner *q)
+/* Data that no check reads: named under the first golden suite that was asked for. */
+static void add_odd(planner *q)
 {
-    for (int i = 0; i < q->p->n_sets; i++) {
-        const char *set = q->p->set[i], *model = q->o->model ? q->o->model : set;
-        char path[4096], name[96];
-        for (int p = 0; p < MOST_PROMPTS; p++) {
-            (void)snprintf(name, sizeof name, "dump-p%d.h5", p);
-            DSF_TRY(dsf_file_join(path, set, name));
-            if (dsf_file_exists(path)) add_prompt(q, model, set, p);
-        }
+    static const char *const suite[] = {"layers", "choices", "logits"};
+    int s = 0;
+    while (s < 3 && !asked(q->o, suite[s])) s++;
+    for (int i = 0; s < 3 && i < q->p->golden.n_odd; i++) {
+        char name[640];
+        (void)snprintf(name, sizeof name, "%s/%s", suite[s], q->p->golden.odd[i].name);
+        dsf_suite_check *c = add_check(q, suite[s], name);
+        if (c) dsf_suite_say(c, "%s", q->p->golden.odd[i].why);
+    }
+}
+
+static void add_sets(planner *q)
+{
+    for (int i = 0; i < q->p->golden.n; i++) {
+        const dsf_golden_set *g = &q->p->golden.set[i];
+        const char *set = g->path, *model = q->o->model ? q->o->model : set;
+        char name[640];
+        for (int p = 0; p < g->n_prompts; p++) add_prompt(q, model, set, g->prompt[p]);
         if (!asked(q->o, "logits") || !dsf_suite_has_replay(set)) continue;
         dsf_suite_unit u = {.model = model, .set = set, .run = dsf_suite_replay};
         int first = q->r->n;
-        (void)snprintf(name, sizeof name, "logits/%.40s/p0 replay", dsf_suite_base(set));
+        (void)snprintf(name, sizeof name, "logits/%.255s/p0 replay", dsf_suite_base(set));
         (void)add_check(q, "logits", name);
         add_unit(q, &u, first);
     }
-    return DSF_OK;
+    add_odd(q);
 }
 
 static void add_running_suites(planner *q, const char *model)
@@ -278,7 +282,7 @@ typedef void each_model_fn(planner *q, const char *model);
 static void over_models(planner *q, each_model_fn *add)
 {
     if (q->o->model) add(q, q->o->model);
-    for (int i = 0; i < q->p->n_sets && !q->o->model; i++) add(q, q->p->set[i]);
+    for (int i = 0; i < q->p->golden.n && !q->o->model; i++) add(q, q->p->golden.set[i].path);
 }
 
 static void add_template(planner *q, bool model)
@@ -304,25 +308,37 @@ static bool needs_model(const dsf_verify_options *o)
     return false;
 }
 
+/* A suite that was asked for and would compare nothing at all could not run. */
+static void refuse_skips(dsf_results *r, const char *suite)
+{
+    bool compares = false;
+    for (int i = 0; i < r->n; i++)
+        compares |= strcmp(r->check[i].suite, suite) == 0 && r->check[i].verdict != DSF_SKIPPED;
+    for (int i = 0; i < r->n && !compares; i++)
+        if (strcmp(r->check[i].suite, suite) == 0) r->check[i].verdict = DSF_COULD_NOT;
+}
+
 dsf_status dsf_suite_plan_make(const dsf_verify_options *o, dsf_suite_plan *p, dsf_results *r)
 {
     planner q = {.o = o, .p = p, .r = r};
-    DSF_TRY(check_names(o));
+    DSF_TRY(check_options(o));
     DSF_TRY(list_sets(&q));
-    bool model = o->model || p->n_sets > 0;
+    bool model = o->model || p->golden.n > 0;
     if (!model && o->golden && needs_model(o)) return DSF_FAIL(DSF_EIO, "%s", q.no_golden);
     if (!model && needs_model(o))
         return DSF_FAIL(DSF_EINVAL, "give a MODEL, or --golden DIR whose sets are models");
-    q.models = !o->model && p->n_sets > 1;
+    q.models = !o->model && p->golden.n > 1;
     over_models(&q, add_static_suites);
     add_template(&q, model);
     over_models(&q, add_model_suites);
     add_ops(&q);
-    if (p->n_sets == 0)
+    if (p->golden.n == 0)
         for (int i = 0; i < 3; i++)
             leave_out(&q, (const char *[]){"layers", "choices", "logits"}[i], q.no_golden);
-    DSF_TRY(add_sets(&q));
+    add_sets(&q);
     over_models(&q, add_running_suites);
+    for (size_t i = 0; o->suites && i < sizeof suites / sizeof *suites; i++)
+        refuse_skips(r, suites[i]);
     DSF_TRY(r->status);
     if (r->n > 0) return DSF_OK;
     if (o->only)
@@ -333,7 +349,7 @@ dsf_status dsf_suite_plan_make(const dsf_verify_options *o, dsf_suite_plan *p, d
 void dsf_suite_plan_free(dsf_suite_plan *p)
 {
     dsf_mem_free(p->unit);
-    dsf_mem_free(p->set);
+    dsf_golden_sets_free(&p->golden);
     *p = (dsf_suite_plan){.n = 0};
 }
 

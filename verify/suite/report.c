@@ -76,6 +76,16 @@ static void add_check(const dsf_suite_check *c, dsf_buf *b)
     dsf_json_end(b, '}');
 }
 
+static void add_model(const dsf_suite_model *m, dsf_buf *b)
+{
+    dsf_json_begin(b, NULL, '{');
+    dsf_json_add_cstr(b, "name", m->name);
+    dsf_json_add_cstr(b, "layout", m->layout);
+    dsf_json_add_cstr(b, "weights", m->weights);
+    dsf_json_add_cstr(b, "variants", m->variants);
+    dsf_json_end(b, '}');
+}
+
 void dsf_results_json(const dsf_results *r, const dsf_verify_options *o, dsf_buf *b)
 {
     const char *divergence = dsf_results_divergence(r);
@@ -88,6 +98,9 @@ void dsf_results_json(const dsf_results *r, const dsf_verify_options *o, dsf_buf
     dsf_json_add_cstr(b, "backend", o->backend ? o->backend : "");
     dsf_json_add_cstr(b, "variants", o->variants ? o->variants : "");
     dsf_json_add_cstr(b, "floor", r->floor);
+    dsf_json_begin(b, "models", '[');
+    for (int i = 0; i < r->n_models; i++) add_model(&r->model[i], b);
+    dsf_json_end(b, ']');
     if (*divergence)
         dsf_json_add_cstr(b, "first_divergence", divergence);
     else

@@ -77,6 +77,7 @@ static void clean(char *s)
 
 void dsf_suite_seal(dsf_suite_check *c)
 {
+    clean(c->name);
     clean(c->words);
     clean(c->at.path);
     clean(c->divergence);
@@ -94,6 +95,7 @@ void dsf_results_free(dsf_results *r)
 {
     for (int i = 0; i < r->n; i++) dsf_buf_free(&r->check[i].detail);
     dsf_mem_free(r->check);
+    dsf_mem_free(r->model);
     *r = (dsf_results){.n = 0};
 }
 
@@ -115,6 +117,17 @@ const char *dsf_results_divergence(const dsf_results *r)
     for (int i = 0; i < r->n; i++)
         if (r->check[i].divergence[0]) return r->check[i].divergence;
     return "";
+}
+
+void dsf_results_reasons(const dsf_results *r, dsf_buf *b)
+{
+    for (int i = 0; i < r->n; i++) {
+        bool told = r->check[i].verdict != DSF_SKIPPED;
+        for (int k = 0; k < i && !told; k++)
+            told = r->check[k].verdict == DSF_SKIPPED &&
+                   strcmp(r->check[k].words, r->check[i].words) == 0;
+        if (!told) dsf_buf_fmt(b, "%s%s", b->len ? "; " : "", r->check[i].words);
+    }
 }
 
 dsf_status dsf_verify_list(const dsf_verify_options *o, dsf_results *r)

@@ -19,7 +19,7 @@ typedef struct {
 } dsf_suite_at;
 
 typedef struct {
-    char suite[16], name[96];
+    char suite[16], name[640]; /* names of golden sets are not cut: two checks never share one */
     dsf_verdict verdict;
     int64_t compared;
     double seconds;
@@ -33,12 +33,22 @@ typedef struct {
     dsf_buf detail;       /* text table for people; may be empty */
 } dsf_suite_check;
 
+/* A model that was checked. "" : not read by any check of this run, or unreadable. */
+typedef struct {
+    char name[256];      /* last part of its folder */
+    char layout[33];     /* names, types and shapes of its tensors */
+    char weights[33];    /* layout and every byte */
+    char variants[2048]; /* the kernel of each operation: "attn:avx512 route:ref ..." */
+} dsf_suite_model;
+
 typedef struct {
     dsf_suite_check *check; /* in the order of the plan, whatever finished first */
     int n, cap;
-    dsf_status status; /* sticky */
-    char digest[33];   /* of what the verdict is about (dsf_verify_run); "" before */
-    char floor[4096];  /* the limits' file, "" without */
+    dsf_status status;      /* sticky */
+    char digest[33];        /* of what the verdict is about (dsf_verify_run); "" before */
+    char floor[4096];       /* the limits' file, "" without */
+    dsf_suite_model *model; /* [n_models] filled with the digest */
+    int n_models;
 } dsf_results;
 
 typedef struct {
@@ -81,6 +91,8 @@ DSF_MUST dsf_status dsf_verify_list(const dsf_verify_options *o, dsf_results *r)
  * it. ECANCELED: stopped; r holds what was finished. */
 DSF_MUST dsf_status dsf_verify_run(const dsf_verify_options *o, dsf_results *r);
 void dsf_results_free(dsf_results *r);
+/* Why something was skipped: the different words, "; " between them. */
+void dsf_results_reasons(const dsf_results *r, dsf_buf *b);
 /* Something passed, nothing failed, nothing could not run. */
 bool dsf_results_good(const dsf_results *r);
 int dsf_results_count(const dsf_results *r, dsf_verdict v);

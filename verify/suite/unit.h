@@ -3,6 +3,8 @@
 #ifndef DSF_VERIFY_SUITE_UNIT_H
 #define DSF_VERIFY_SUITE_UNIT_H
 
+#include "verify/dump/temp.h"
+#include "verify/suite/sets.h"
 #include "verify/suite/suite.h"
 
 typedef struct dsf_suite_unit dsf_suite_unit;
@@ -12,12 +14,12 @@ typedef void dsf_suite_fn(const dsf_suite_unit *u, dsf_suite_check *check);
 struct dsf_suite_unit {
     dsf_suite_fn *run;
     const dsf_verify_options *o;
-    const char *model, *set; /* folders; NULL where the suite needs none */
-    int number;              /* prompt of the set, or index of the op */
-    bool alone;              /* with all threads, while nothing else runs */
-    int first, n;            /* its checks in the results */
-    int threads;             /* filled by the workers */
-    char temp[128];          /* path for a dump that is kept only while it is compared */
+    const char *model, *set;        /* folders; NULL where the suite needs none */
+    int number;                     /* prompt of the set, or index of the op */
+    bool alone;                     /* with all threads, while nothing else runs */
+    int first, n;                   /* its checks in the results */
+    int threads;                    /* filled by the workers */
+    char temp[DSF_TEMP_BYTES + 32]; /* path for a dump that is kept only while it is compared */
 };
 
 enum { DSF_SUITE_MOST_CHECKS = 3 }; /* of one unit */
@@ -25,8 +27,7 @@ enum { DSF_SUITE_MOST_CHECKS = 3 }; /* of one unit */
 typedef struct {
     dsf_suite_unit *unit;
     int n, cap;
-    char (*set)[4096]; /* golden sets */
-    int n_sets;
+    dsf_golden_sets golden; /* units point into it */
 } dsf_suite_plan;
 
 /* plan.c: sets, units and named checks of what was asked for. Free in either case. */
@@ -41,10 +42,16 @@ const char *dsf_suite_base(const char *path);
 /* workers.c: runs every unit in a process of its own, several at a time. */
 DSF_MUST dsf_status dsf_suite_work(const dsf_verify_options *o, dsf_suite_plan *p, dsf_results *r);
 
-/* key.c: the digest of what a verdict is about: version, layout of the checkpoint, config,
- * variants, backend, golden files, floor, cases, names of the checks. */
+/* key.c: the digest of what a verdict is about: version, config, tokenizer and weights of the
+ * models, kernel mask and the variants chosen by it, backend, golden files, floor, cases, names of
+ * the checks. Fills r->model. */
 DSF_MUST dsf_status dsf_suite_digest(const dsf_verify_options *o, const dsf_suite_plan *p,
                                      dsf_results *r);
+
+/* model_key.c: layout; with weights also every byte and the variants of the plan. What cannot be
+ * read stays "". ECANCELED: stopped. */
+DSF_MUST dsf_status dsf_suite_model_key(const dsf_verify_options *o, const char *folder,
+                                        bool weights, dsf_suite_model *m);
 
 /* suite.c: a fresh check; "could not" with this thread's error record; the verdict from a count of
  * differences (the caller adds words); the last look at a check: zero compared and unnamed skips

@@ -1,7 +1,6 @@
 /* Every unit runs in a forked process, so that a crash is one failed check and not a lost run, and
  * counters of allocations and resident memory are the unit's own. The parent opens no engine and
  * has no threads; it shares the threads that were asked for among the processes. */
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -36,7 +35,7 @@ typedef struct {
     dsf_results *r;
     worker w[MOST_WORKERS];
     int n_workers, threads, running, finished;
-    char folder[64];
+    char folder[DSF_TEMP_BYTES];
 } work;
 
 /* ---- the child ---- */
@@ -236,16 +235,6 @@ static void end_all(work *k)
     }
 }
 
-/* With what an ended or crashed worker left in it. */
-static void remove_folder(const char *folder)
-{
-    DIR *d = opendir(folder);
-    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
-        if (e->d_name[0] != '.') (void)unlinkat(dirfd(d), e->d_name, 0);
-    if (d) (void)closedir(d);
-    (void)rmdir(folder);
-}
-
 /* How many at a time: a checkpoint that cannot be read is the checks' business. */
 static int workers_for(const dsf_suite_plan *p, int threads)
 {
@@ -263,14 +252,14 @@ static int workers_for(const dsf_suite_plan *p, int threads)
 
 dsf_status dsf_suite_work(const dsf_verify_options *o, dsf_suite_plan *p, dsf_results *r)
 {
-    work k = {.o = o, .p = p, .r = r, .folder = "/tmp/dsf-verify-XXXXXX"};
+    work k = {.o = o, .p = p, .r = r, .folder = ""};
     for (int i = 0; i < MOST_WORKERS; i++) k.w[i].fd = -1;
     k.threads = o->threads > 0 ? o->threads : dsf_pool_processors();
     k.n_workers = workers_for(p, k.threads);
-    if (!mkdtemp(k.folder)) return DSF_FAIL(DSF_EIO, "%s: %s", k.folder, strerror(errno));
+    DSF_TRY(dsf_temp_open(k.folder, "dsf-verify"));
     dsf_status st = run_all(&k, false);
     if (st == DSF_OK) st = run_all(&k, true);
     end_all(&k);
-    remove_folder(k.folder);
+    dsf_temp_close(k.folder);
     return st;
 }

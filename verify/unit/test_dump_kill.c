@@ -2,10 +2,14 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 
+#include "base/buf.h"
+#include "base/file.h"
 #include "verify/dump/recover.h"
+#include "verify/dump/temp.h"
 
 /* What a run that is killed leaves in PATH.part. */
 TestSuite(dump_kill, .fini = temp_clean);
@@ -98,6 +102,123 @@ Test(dump_kill, a_killed_run_leaves_its_finished_taps)
         dsf_dump_close(f);
         (void)unlink(path);
     }
+}
+
+/* A child dies with everything committed; false when it never came so far. */
+static bool leave_part(const char *path)
+{
+    int fd[2];
+    char last = -1;
+    cr_assert_eq(pipe(fd), 0);
+    pid_t child = fork();
+    if (child == 0) write_until_killed(path, fd[1]);
+    (void)close(fd[1]);
+    while (last < 60 && read(fd[0], &last, 1) == 1) {
+    }
+    (void)kill(child, SIGKILL);
+    (void)waitpid(child, NULL, 0);
+    (void)close(fd[0]);
+    return last >= 60;
+}
+
+static void read_file(const char *path, dsf_buf *b)
+{
+    dsf_file f;
+    GOOD(dsf_file_open(&f, path));
+    dsf_buf_add(b, f.data, f.size);
+    dsf_file_close(&f);
+}
+
+Test(dump_kill, a_recovery_to_another_disk_writes_nothing_to_the_full_one)
+{
+    const char *path = temp_path("full.h5"), *part = temp_path("full.h5.part"), *file[2];
+    char other[64] = "/dev/shm/dsf-test-XXXXXX", out[96], copy[104];
+    struct stat here, there;
+    dsf_buf before[2] = {{.max = 0}, {.max = 0}}, after[2] = {{.max = 0}, {.max = 0}};
+    dsf_dump_recovery r;
+    if (!mkdtemp(other)) cr_skip_test("/dev/shm is no folder to write to");
+    (void)snprintf(out, sizeof out, "%s/out.h5", other);
+    (void)snprintf(copy, sizeof copy, "%s.part", out);
+    cr_assert(leave_part(path));
+    if (stat(part, &here) == 0 && stat(other, &there) == 0 && here.st_dev == there.st_dev) {
+        (void)rmdir(other);
+        cr_skip_test("/dev/shm and the temporaries are one file system");
+    }
+    file[0] = part;
+    file[1] = temp_path("full.h5.part.log");
+    for (int i = 0; i < 2; i++) read_file(file[i], &before[i]);
+    FILE *strange = fopen(copy, "wb"); /* what another run left there stays */
+    cr_assert_not_null(strange);
+    (void)fclose(strange);
+    cr_expect_eq(dsf_dump_recover(part, out, &r), DSF_EIO);
+    SAYS("out.h5.part");
+    cr_expect_eq(unlink(copy), 0);
+    GOOD(dsf_dump_recover(part, out, &r));
+    cr_expect(r.copied && r.taps >= 60);
+    cr_expect_neq(access(copy, F_OK), 0);
+    for (int i = 0; i < 2; i++) {
+        read_file(file[i], &after[i]);
+        cr_expect(before[i].len == after[i].len &&
+                      memcmp(before[i].data, after[i].data, after[i].len) == 0,
+                  "%s", file[i]);
+        dsf_buf_free(&before[i]);
+        dsf_buf_free(&after[i]);
+    }
+    dsf_dump_file *f;
+    GOOD(dsf_dump_open(&f, out));
+    cr_expect_eq(dsf_dump_count(f), r.taps);
+    dsf_dump_close(f);
+    GOOD(dsf_dump_recover(part, path, &r)); /* and it is as recoverable as before */
+    cr_expect(!r.copied);
+    (void)unlink(out);
+    (void)rmdir(other);
+}
+
+static void put_file(const char *folder, const char *name)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    cr_assert_not_null(f);
+    (void)fputs("x", f);
+    (void)fclose(f);
+}
+
+Test(dump_kill, temporaries_are_under_tmpdir_and_go_with_all_that_is_in_them)
+{
+    char one[DSF_TEMP_BYTES], two[DSF_TEMP_BYTES], below[DSF_TEMP_BYTES + 8], name[16];
+    struct stat s;
+    const char *outside = temp_path("outside"), *under = getenv("TMPDIR");
+    FILE *f = fopen(outside, "wb");
+    cr_assert_not_null(f);
+    (void)fclose(f);
+    GOOD(dsf_temp_open(one, "dsf-a"));
+    GOOD(dsf_temp_open(two, "dsf-a"));
+    cr_expect_neq(strcmp(one, two), 0);
+    cr_expect_eq(
+        strncmp(one, under && *under ? under : "/tmp", strlen(under && *under ? under : "/tmp")),
+        0);
+    cr_expect(stat(one, &s) == 0 && (s.st_mode & 0777) == 0700);
+    (void)snprintf(below, sizeof below, "%s/below", one);
+    cr_assert_eq(mkdir(below, 0700), 0);
+    for (int i = 0; i < 300; i++) {
+        (void)snprintf(name, sizeof name, "f%d", i);
+        put_file(i % 2 ? one : below, name);
+    }
+    (void)snprintf(below, sizeof below, "%s/link", one);
+    cr_assert_eq(symlink(temp_path("."), below), 0); /* a link goes, what it leads to stays */
+    dsf_temp_close(one);
+    cr_expect_eq(one[0], 0);
+    put_file(two, "x.h5.part.log");
+    char kept[DSF_TEMP_BYTES];
+    memcpy(kept, two, sizeof kept);
+    dsf_temp_close_all();
+    cr_expect_neq(access(kept, F_OK), 0);
+    cr_expect_eq(access(outside, F_OK), 0);
+    cr_assert_eq(setenv("TMPDIR", "/no/such/folder", 1), 0);
+    cr_expect_eq(dsf_temp_open(one, "dsf-a"), DSF_EIO);
+    SAYS("/no/such/folder");
+    cr_expect_eq(one[0], 0);
 }
 
 enum { GROWN_TAPS = 6, GROWN_STEP = 13, GROWN_ROWS = 4000 };

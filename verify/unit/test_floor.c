@@ -1,5 +1,7 @@
 #include "dump_fixture.h"
 
+#include <sys/stat.h>
+
 #include "base/file.h"
 #include "verify/diff/diff.h"
 #include "verify/diff/floor.h"
@@ -163,6 +165,112 @@ Test(floor, a_binding_that_leaves_something_open_is_refused)
         (void)snprintf(words, sizeof words, "its binding names no %s", member[i]);
         SAYS(words);
     }
+}
+
+/* ---- floors that were edited ---- */
+
+/* A floor of one tap: what its results hold, what its table says was measured, and the limits. */
+static dsf_status open_edited(const char *tap, double run, double measured, double rel,
+                              double median, bool official)
+{
+    char text[2048];
+    (void)snprintf(text, sizeof text,
+                   "{%s \"recommended_limits_injected_mode\": {\"by_tap\": {\"%s\": {\"measured\":"
+                   " {\"rel_l2\": %g, \"row_median\": 0, \"row_max\": 0}, \"limit_rel_l2\": %g,"
+                   " \"limit_row_median\": %g}}}, \"results\": {\"mini/p0\": {\"v\":"
+                   " {\"per_layer_from_exact_input\": {\"by_tap\": {\"%s\": {\"rel_l2_max\": %g,"
+                   " \"row_median_max\": 0, \"row_max\": 0}}, \"flips\": {\"topk_flips\": 0}}}}}}",
+                   official ? "" : "\"binding\": {},", tap, measured, rel, median, tap, run);
+    write_text(temp_path("edited.json"), text);
+    dsf_floor *f = NULL;
+    dsf_status st = dsf_floor_open(&f, temp_path("edited.json"));
+    dsf_floor_close(f);
+    return st;
+}
+
+Test(floor, limits_follow_from_what_was_measured)
+{
+    GOOD(open_edited("out", 1e-3, 1e-3, 4e-3, 1e-4, false));
+    GOOD(open_edited("out", 0, 0, 2e-4, 1e-4, false));
+    GOOD(open_edited("attn/pre", 0, 0, 2e-6, 1e-6, false));
+    GOOD(open_edited("dspark/attn/pre", 1e-6, 1e-6, 4e-6, 1e-6, false));
+    GOOD(open_edited("out", 1.1e-3, 1.1e-3, 5e-3, 1e-4, false)); /* up to one digit */
+    static const struct {
+        const char *tap;
+        double run, measured, rel, median;
+        const char *words;
+    } bad[] = {
+        {"out", 1e-3, 1e-3, 4e3, 1e-4,
+         "out: limit_rel_l2 is 4000, which is not 4 x the measured 0.001"},
+        {"out", 1e-3, 1e-3, 5e-3, 1e-4, "out: limit_rel_l2 is 0.005"},
+        {"out", 1e-3, 1e-3, 3e-3, 1e-4, "out: limit_rel_l2 is 0.003"},
+        {"out", 1e-3, 1e-3, 4e-3, 1e2, "out: limit_row_median is 100"},
+        {"attn/pre", 0, 0, 2e-4, 1e-6, "attn/pre: limit_rel_l2 is 0.0002"},
+        {"out", 1e-3, 1, 4, 1e-4, "out: rel_l2 measured is 1, its results hold 0.001"},
+        {"out", 1, 1e-3, 4e-3, 1e-4, "out: rel_l2 measured is 0.001, its results hold 1"},
+        /* every number a million times itself: no limit stands below the least any more */
+        {"out", 0, 0, 200, 100, "out: limit_rel_l2 is 200"},
+    };
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        cr_expect_eq(
+            open_edited(bad[i].tap, bad[i].run, bad[i].measured, bad[i].rel, bad[i].median, false),
+            DSF_EINVAL, "%s", bad[i].words);
+        SAYS(bad[i].words);
+    }
+    cr_expect_eq(open_edited("out", -1, 0, 2e-4, 1e-4, false), DSF_ECORRUPT);
+    SAYS("out: rel_l2_max is -1, wanted is a number of 0 or more");
+}
+
+/* It was measured on more than its file holds, and rounded to the nearest digit. */
+Test(floor, official_limits_are_held_to_their_rule)
+{
+    GOOD(open_edited("out", 5e-4, 4.4e-3, 0.02, 1e-4, true));
+    cr_expect_eq(open_edited("out", 5e-4, 4.4e-3, 0.2, 1e-4, true), DSF_EINVAL);
+    SAYS("limit_rel_l2 is 0.2");
+    cr_expect_eq(open_edited("out", 5, 4.4e-3, 0.02, 1e-4, true), DSF_EINVAL);
+    SAYS("its results hold 5");
+}
+
+/* Numbers that fit together, and are not those that were measured. */
+Test(floor, a_manifest_beside_a_floor_knows_its_digest)
+{
+    static const char *const text = "{\"binding\": {}, \"results\": {},"
+                                    " \"recommended_limits_injected_mode\": {}}";
+    char manifest[512], folder[512], path[600], digest[65];
+    dsf_floor *f = NULL;
+    (void)snprintf(folder, sizeof folder, "%s", temp_path("set"));
+    cr_assert_eq(mkdir(folder, 0777), 0);
+    (void)snprintf(path, sizeof path, "%s/noise_floor.json", folder);
+    write_text(path, text);
+    dsf_sha256_hex(text, strlen(text), digest);
+    static const char *const place[][2] = {{"MANIFEST.json", "set/noise_floor.json"},
+                                           {"set/MANIFEST.json", "noise_floor.json"}};
+    for (int i = 0; i < 2; i++) {
+        for (int wrong = 0; wrong < 2; wrong++) {
+            if (wrong) digest[0] = (char)(digest[0] == 'a' ? 'b' : 'a');
+            (void)snprintf(manifest, sizeof manifest, "{\"files\": {\"%s\": {\"sha256\": \"%s\"}}}",
+                           place[i][1], digest);
+            write_text(temp_path(place[i][0]), manifest);
+            dsf_status st = dsf_floor_open(&f, path);
+            cr_expect_eq(st, wrong ? DSF_EINVAL : DSF_OK, "%s", place[i][0]);
+            if (wrong) SAYS("MANIFEST.json lists as ");
+            dsf_floor_close(f);
+            f = NULL;
+        }
+        dsf_sha256_hex(text, strlen(text), digest);
+        cr_assert_eq(remove(temp_path(place[i][0])), 0);
+    }
+    write_text(temp_path("MANIFEST.json"), "of something else"); /* is none of ours */
+    GOOD(dsf_floor_open(&f, path));
+    dsf_floor_close(f);
+}
+
+/* The project's own floor, edited in place or far from its manifest. */
+Test(floor, the_projects_floor_is_what_its_manifest_lists)
+{
+    dsf_floor *f = NULL;
+    GOOD(dsf_floor_open(&f, DSF_SOURCE_ROOT "/golden/mini/noise_floor.json"));
+    dsf_floor_close(f);
 }
 
 /* The official floor knows its folders by their weights: an engine's dump says which it ran on. */

@@ -140,3 +140,74 @@ Test(locate, our_own_engine_is_good_on_golden_inputs_and_without_a_floor_no_pass
     cr_expect_not_null(strstr(r.sentence, "not a pass: no floor was given"), "%s", r.sentence);
     dsf_located_free(&r);
 }
+
+static dsf_status try_graft(const char *of_model, const char *no_gate, int from, int to,
+                            char out[512])
+{
+    dsf_located r;
+    (void)snprintf(out, 512, "%s", temp_path("local.h5"));
+    const dsf_locate_options o = {.graft = {.model = of_model,
+                                            .golden = GOLDEN,
+                                            .out = out,
+                                            .backend = "cpu",
+                                            .threads = 1,
+                                            .by_layer_range = to >= 0,
+                                            .layer_from = from,
+                                            .layer_to = to},
+                                  .temp = temp_path("second.h5"),
+                                  .floor = FLOOR,
+                                  .no_gate = no_gate};
+    dsf_status st = dsf_locate(&o, &r);
+    dsf_located_free(&r);
+    return st;
+}
+
+Test(locate, layers_that_the_model_has_not_are_refused)
+{
+    char out[512];
+    make_model();
+    cr_expect_eq(try_graft(model, NULL, 50, 60, out), DSF_EINVAL);
+    SAYS("--layers 50-60: the model has layers 0-9 (draft stages 10-12)");
+    cr_expect_eq(try_graft(model, NULL, 3, 50, out), DSF_EINVAL);
+    SAYS("--layers 3-50: the model has layers 0-9");
+    GOOD(try_graft(model, NULL, 9, 12, out));
+}
+
+/* Fields that change no number of this run are the model's all the same. */
+Test(locate, a_model_of_another_config_is_refused_before_it_runs)
+{
+    char path[600], out[512], text[16384];
+    make_model();
+    (void)snprintf(path, sizeof path, "%s/config.json", model);
+    FILE *f = fopen(path, "rb");
+    cr_assert_not_null(f);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    (void)fclose(f);
+    text[n] = 0;
+    char *at = strstr(text, "\"eos_token_id\": 1");
+    cr_assert_not_null(at);
+    at[strlen("\"eos_token_id\": ")] = '7';
+    f = fopen(path, "wb");
+    cr_assert_eq(fwrite(text, 1, n, f), n);
+    (void)fclose(f);
+    cr_expect_eq(try_graft(model, NULL, 0, -1, out), DSF_EINVAL);
+    SAYS("different models: config eos_token_id is 1 in ");
+    cr_expect_neq(access(out, F_OK), 0, "nothing was run");
+}
+
+static bool no_y(const char *path, dsf_dump_array *a)
+{
+    (void)a;
+    return strstr(path, "attn/y") == NULL;
+}
+
+/* Their dump lacks a kind of tap: what is there is right, and that is no pass for the whole. */
+Test(locate, a_dump_of_theirs_that_lacks_taps_is_not_judged)
+{
+    make_model();
+    dsf_located r = locate_edited(no_y);
+    cr_expect(!r.good && !r.proven, "%s", r.sentence);
+    cr_expect_not_null(strstr(r.sentence, "free run: not judged: "), "%s", r.sentence);
+    cr_expect_not_null(strstr(r.sentence, "first layers/00/attn/y"), "%s", r.sentence);
+    dsf_located_free(&r);
+}

@@ -312,6 +312,24 @@ Test(reduce, a_start_that_does_not_fail_is_not_reduced)
     }
 }
 
+static dsf_status stop_at_once(void *ud, const dsf_candidate *c, dsf_reduce_outcome *out)
+{
+    (void)ud;
+    (void)c;
+    *out = DSF_REDUCE_GOOD;
+    return DSF_FAIL(DSF_ECANCELED, "stopped");
+}
+
+Test(reduce, a_stop_before_any_answer_is_no_answer_of_the_command)
+{
+    dsf_search_result r;
+    const dsf_search s = {.axes = DSF_AXIS_IDS, .start = list_of(4), .test = stop_at_once};
+    GOOD(dsf_search_run(&s, &r));
+    cr_expect_eq(r.end, DSF_SEARCH_UNBEGUN);
+    cr_expect_eq(r.asked, 0);
+    dsf_search_result_free(&r);
+}
+
 Test(reduce, a_stop_or_a_bound_keeps_the_best_so_far)
 {
     for (int by_bound = 0; by_bound < 2; by_bound++)
@@ -472,7 +490,18 @@ Test(reduce, a_range_is_one_number_or_two)
     cr_expect(range[0] == 9 && range[1] == 9);
     GOOD(dsf_candidate_range("--rows", NULL, range));
     cr_expect(range[1] < range[0]);
-    static const char *const bad[] = {"", "7-3", "-1", "a", "3-", "3-7x", "3--7"};
+    static const char *const bad[] = {"",
+                                      "7-3",
+                                      "-1",
+                                      "a",
+                                      "3-",
+                                      "3-7x",
+                                      "3--7",
+                                      "+3",
+                                      " 3",
+                                      "3- 7",
+                                      "0-9223372036854775808",
+                                      "18446744073709551617"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         cr_expect_eq(dsf_candidate_range("--rows", bad[i], range), DSF_EINVAL, "%s", bad[i]);
 }

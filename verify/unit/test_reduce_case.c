@@ -8,6 +8,7 @@
 #include "verify/reduce/case.h"
 #include "verify/reduce/cut.h"
 #include "verify/reduce/pack.h"
+#include "verify/reduce/seal.h"
 
 #define SOURCE(name) DSF_SOURCE_ROOT "/golden/mini/" name
 
@@ -253,8 +254,8 @@ Test(reduce_case, a_damaged_file_is_refused_or_whole)
     dsf_mem_free(data);
 }
 
-/* One attribute of a sound case changed. */
-static dsf_status unpack_with(const char *path, const char *name, const char *value)
+/* One attribute of a sound case changed: text, or a number. */
+static dsf_status unpack_changed(const char *path, const char *name, const char *text, int64_t v)
 {
     void *data;
     size_t n;
@@ -263,13 +264,107 @@ static dsf_status unpack_with(const char *path, const char *name, const char *va
     GOOD(dsf_pack_open(&p, "case", data, n, true));
     GOOD(dsf_pack_put_str(&p, "/case", "verdict", "good"));
     GOOD(dsf_pack_put_str(&p, "/case", "sentence", ""));
-    GOOD(dsf_pack_put_str(&p, path, name, value));
+    if (text)
+        GOOD(dsf_pack_put_str(&p, path, name, text));
+    else
+        GOOD(dsf_pack_put_int(&p, path, name, v));
     dsf_mem_free(data);
     GOOD(dsf_pack_image(&p, &data, &n));
     dsf_pack_close(&p);
     dsf_status st = unpack(data, n);
     dsf_mem_free(data);
     return st;
+}
+
+static dsf_status unpack_with(const char *path, const char *name, const char *text)
+{
+    return unpack_changed(path, name, text, 0);
+}
+
+static dsf_status unpack_with_int(const char *name, int64_t v)
+{
+    return unpack_changed("/case", name, NULL, v);
+}
+
+/* The first path of the attribute `inputs` of that case. */
+static const char *given_path(void)
+{
+    static char path[128];
+    void *data;
+    size_t n;
+    dsf_pack p;
+    dsf_buf lines = {.max = 1 << 16};
+    build_bytes(&data, &n);
+    GOOD(dsf_pack_open(&p, "case", data, n, false));
+    GOOD(dsf_pack_get_str(&p, "/case", "inputs", &lines));
+    (void)snprintf(path, sizeof path, "%.*s", (int)strcspn(lines.data, "\n"), lines.data);
+    dsf_buf_free(&lines);
+    dsf_pack_close(&p);
+    dsf_mem_free(data);
+    return path;
+}
+
+Test(reduce_case, a_case_that_lacks_what_it_names_is_broken)
+{
+    cr_expect_eq(unpack_with("/case", "outputs", "layers/03/zzz\n"), DSF_ECORRUPT);
+    SAYS("names layers/03/zzz and does not hold it");
+    cr_expect_eq(unpack_with("/case", "inputs", "layers/03/attn/zzz\n"), DSF_ECORRUPT);
+    SAYS("does not hold it");
+    cr_expect_eq(unpack_with("/case", "outputs", given_path()), DSF_ECORRUPT);
+    SAYS("is given to it, not computed");
+    int64_t more[] = {99, -2, 10 + 3};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        cr_expect_eq(unpack_with_int("layer", more[i]), DSF_ECORRUPT);
+        SAYS("its model has 0-12");
+    }
+    cr_expect_eq(unpack_with_int("tensors", 999), DSF_ECORRUPT);
+    SAYS("and no /case/weights/");
+    cr_expect_eq(unpack_with_int("tensors", -1), DSF_ECORRUPT);
+    SAYS("-1 tensors");
+}
+
+Test(reduce_case, a_case_that_was_edited_says_so)
+{
+    dsf_case_options o = options(3, "layers/03/attn/y"), none = {.threads = 1};
+    dsf_case_report r;
+    dsf_file f;
+    uint8_t *data = NULL;
+    o.floor = NULL;
+    GOOD(dsf_case_write(&o, in_folder("case.h5"), &r));
+    GOOD(dsf_file_open(&f, in_folder("case.h5")));
+    GOOD(dsf_mem_new(&data, f.size, 1));
+    memcpy(data, f.data, f.size);
+    GOOD(dsf_seal_check("case", data, f.size));
+    for (size_t i = 0; i < 64; i++) {
+        data[f.size * i / 64] ^= 1;
+        cr_expect_eq(dsf_seal_check("case", data, f.size), DSF_ECORRUPT);
+        data[f.size * i / 64] ^= 1;
+    }
+    cr_expect_eq(dsf_seal_check("case", data, f.size - 1), DSF_ECORRUPT);
+    cr_expect_eq(dsf_seal_check("case", "nothing", 7), DSF_ECORRUPT);
+    SAYS("no digest");
+    char words[256]; /* what stands around the digits does not matter, and the last mark counts */
+    for (const char *const *tail = (const char *const[]){"", "0", "abcdef0", " x", NULL}; *tail;
+         tail++) {
+        int n = snprintf(words, sizeof words, "%s of %s%s", dsf_seal_blank, dsf_seal_blank, *tail);
+        uint8_t *bytes = NULL; /* of its very size: what is read behind it is seen */
+        GOOD(dsf_mem_new(&bytes, (size_t)n, 1));
+        memcpy(bytes, words, (size_t)n);
+        GOOD(dsf_seal_put(bytes, (size_t)n));
+        GOOD(dsf_seal_check("case", bytes, (size_t)n));
+        bytes[0] ^= 1;
+        cr_expect_eq(dsf_seal_check("case", bytes, (size_t)n), DSF_ECORRUPT);
+        dsf_mem_free(bytes);
+    }
+    GOOD(dsf_cut_file(in_folder("sealed.h5"), data, f.size));
+    GOOD(dsf_case_replay(&none, in_folder("sealed.h5"), &r));
+    none.choice = (dsf_scope_choice){.layer = -1, .by_row = true, .row_from = 70, .row_to = 70};
+    cr_expect_eq(dsf_case_replay(&none, in_folder("sealed.h5"), &r), DSF_EINVAL);
+    SAYS("has rows 0-63");
+    none.choice = (dsf_scope_choice){.layer = -1, .by_row = true, .row_from = 0, .row_to = 63};
+    GOOD(dsf_case_replay(&none, in_folder("sealed.h5"), &r));
+    dsf_mem_free(data);
+    dsf_file_close(&f);
 }
 
 Test(reduce_case, hostile_words_do_not_leave_the_folder)
@@ -280,8 +375,8 @@ Test(reduce_case, hostile_words_do_not_leave_the_folder)
     cr_expect_eq(unpack_with("/", "model", ".."), DSF_ECORRUPT);
     cr_expect_eq(unpack_with("/", "model", ""), DSF_ECORRUPT);
     cr_expect_eq(unpack_with("/", "config_json", "{}"), DSF_ECORRUPT);
-    cr_expect_eq(unpack_with("/case", "schema", "dsf-case-2"), DSF_ENOTSUP);
-    SAYS("dsf-case-2");
+    cr_expect_eq(unpack_with("/case", "schema", "dsf-case-9"), DSF_ENOTSUP);
+    SAYS("dsf-case-9");
     cr_expect_eq(unpack_with("/case/weights/0000", "name", "layers.99.attn.wq_b.weight"),
                  DSF_EINVAL);
     SAYS("no tensor");

@@ -360,6 +360,99 @@ Test(suite, the_digest_is_of_the_question)
     remove_temp(set);
 }
 
+/* One bit of a weight is another question; so are other kernels. */
+Test(suite, the_digest_is_of_every_weight_and_of_the_kernels)
+{
+    char model[4096], path[8192], a[33], b[33];
+    make_temp(model);
+    write_model(model, "mini", -1, -1);
+    const dsf_verify_options o = {.model = model, .suites = "states", .threads = 2};
+    digest_of(o, a);
+    digest_of((dsf_verify_options){.model = model, .suites = "states", .threads = 1}, b);
+    cr_expect_str_eq(a, b, "the number of threads is no part of it");
+    dsf_verify_options ref = o;
+    ref.variants = "ref";
+    digest_of(ref, b);
+    cr_expect_str_neq(a, b);
+    (void)snprintf(path, sizeof path, "%s/model-00003-of-00005.safetensors", model);
+    FILE *f = fopen(path, "r+b");
+    cr_assert(f && fseek(f, -1, SEEK_END) == 0);
+    int last = fgetc(f);
+    cr_assert(last >= 0 && fseek(f, -1, SEEK_END) == 0);
+    cr_assert(fputc(last ^ 1, f) >= 0 && fclose(f) == 0);
+    digest_of(o, b);
+    cr_expect_str_neq(a, b);
+    remove_temp(model);
+}
+
+Test(suite, the_models_of_a_verdict_are_named_with_weights_and_kernels)
+{
+    const dsf_verify_options o = {.model = mini(), .suites = "states,config", .threads = 1};
+    dsf_results r = {.n = 0};
+    dsf_suite_plan p = {.n = 0};
+    dsf_buf b = {.max = 0};
+    GOOD(dsf_suite_plan_make(&o, &p, &r));
+    GOOD(dsf_suite_digest(&o, &p, &r));
+    cr_assert_eq(r.n_models, 1);
+    cr_expect_eq(strlen(r.model[0].layout), 32);
+    cr_expect_eq(strlen(r.model[0].weights), 32);
+    cr_expect_str_neq(r.model[0].weights, r.model[0].layout);
+    cr_expect_not_null(strstr(r.model[0].variants, "route:"));
+    dsf_results_json(&r, &o, &b);
+    cr_expect_not_null(strstr(b.data, r.model[0].weights));
+    cr_expect_not_null(strstr(b.data, r.model[0].variants));
+    dsf_buf_free(&b);
+    dsf_suite_plan_free(&p);
+    dsf_results_free(&r);
+}
+
+/* A checkpoint that cannot be read is the checks' business, and no end of the run. */
+Test(suite, a_model_that_is_none_still_has_a_digest)
+{
+    char model[4096], a[33];
+    make_temp(model);
+    put_text(model, "model.safetensors", "nothing");
+    digest_of((dsf_verify_options){.model = model, .suites = "contract"}, a);
+    remove_temp(model);
+}
+
+Test(suite, options_are_checked_whatever_runs)
+{
+    dsf_verify_options o = {.model = mini(), .only = "config/values", .variants = "zz"};
+    cr_expect_eq(planned(o, NULL), -DSF_EINVAL);
+    SAYS("kernel mask: \"zz\"");
+    o.variants = NULL;
+    o.floor = "/nowhere/floor.json";
+    cr_expect_eq(planned(o, NULL), -DSF_EIO);
+    SAYS("/nowhere/floor.json");
+}
+
+Test(suite, a_glob_on_a_suite_that_is_left_out_says_why)
+{
+    dsf_verify_options o = {.model = mini(), .only = "layers/**"};
+    dsf_results r;
+    GOOD(dsf_verify_run(&o, &r));
+    cr_assert_eq(r.n, 1);
+    IS(r.check[0], DSF_SKIPPED, "no golden folder given");
+    cr_expect(!dsf_results_good(&r));
+    dsf_results_free(&r);
+}
+
+Test(suite, reasons_of_skips_are_told_once)
+{
+    dsf_suite_check c[4];
+    dsf_results r = {.check = c, .n = 4};
+    dsf_buf b = {.max = 0};
+    for (int i = 0; i < 4; i++) {
+        dsf_suite_begin(&c[i], "a", "a");
+        c[i].verdict = i == 3 ? DSF_PASS : DSF_SKIPPED;
+        dsf_suite_say(&c[i], i == 1 ? "no cases" : "no golden folder");
+    }
+    dsf_results_reasons(&r, &b);
+    cr_expect_str_eq(b.data, "no golden folder; no cases");
+    dsf_buf_free(&b);
+}
+
 /* ---- output ---- */
 
 static const char hostile[] = "<script>alert('\"&\")</script>\xFF\n\x01]]>";
