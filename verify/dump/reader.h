@@ -35,7 +35,7 @@ typedef struct {
 typedef struct {
     const char *path, *schema, *producer, *model, *config_json, *notes, *mode, *backend, *variants,
         *checkpoint_digest, *plan_digest;
-    const char *stopped; /* "after 12 of 40 tokens": the run was told to stop */
+    const char *stopped;   /* "after 12 of 40 tokens": the run was told to stop */
     int64_t prompt_length; /* n_tokens when the attribute is absent */
     int64_t n_tokens;      /* /token_ids; 0 without */
     bool partial;          /* a .part file: the run that wrote it did not finish */
