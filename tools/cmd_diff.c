@@ -78,7 +78,7 @@ int dsf_cmd_diff(int argc, char **argv)
          "report without a verdict: the two are not meant to be equal"},
         {"--all", OPT_FLAG, &o.all, NULL,
          "every tap, not the first failing ones and one line a kind"},
-        {"--rows", OPT_FLAG, &o.rows, NULL, "with --json: figures of every row"},
+        {"--rows", OPT_FLAG, &o.rows, NULL, "figures of every row in the JSON"},
         {"--json", OPT_FLAG, &o.json, NULL, "the report as JSON"},
         {"--json-out", OPT_STRING, &o.json_out, "FILE", "the report as JSON into a file too"},
     };

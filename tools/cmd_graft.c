@@ -107,7 +107,7 @@ int dsf_cmd_graft(int argc, char **argv)
         {"--only", OPT_LIST, &o.only, "GLOB,...", "these taps only: layers/03/**, attn/q"},
         {"-o", OPT_STRING, &o.out, "OUT.h5", "keep the tensors as a dump (mode injected)"},
         {"--all", OPT_FLAG, &o.all, NULL, "print every tap"},
-        {"--rows", OPT_FLAG, &o.rows, NULL, "with --json: figures of every row"},
+        {"--rows", OPT_FLAG, &o.rows, NULL, "figures of every row in the JSON"},
         {"--no-gate", OPT_STRING, &o.no_gate, "LABEL",
          "report without a verdict: the two are not meant to be equal"},
         {"--json", OPT_FLAG, &o.json, NULL, "the answer as JSON"},

@@ -97,7 +97,7 @@ static dsf_status print_sum(const options *o, const dsf_results *r)
         dsf_buf_fmt(&b, "%d skipped", dsf_results_count(r, DSF_SKIPPED));
         dsf_results_reasons(r, &why);
         if (why.len) dsf_buf_fmt(&b, " (%s)", why.data);
-        if (r->digest[0]) dsf_buf_fmt(&b, "; verdict %s", r->digest);
+        if (r->digest[0]) dsf_buf_fmt(&b, "; digest %s", r->digest);
         dsf_buf_char(&b, '\n');
     }
     dsf_buf_free(&why);
@@ -214,7 +214,8 @@ int dsf_cmd_verify(int argc, char **argv)
 {
     options o = {.list = false};
     const opt opts[] = {
-        {"--golden", OPT_STRING, &o.v.golden, "DIR", "a set of golden dumps, or a folder of sets"},
+        {"--golden", OPT_STRING, &o.v.golden, "DIR",
+         "a set of golden dumps, or a folder of sets; absent: a named skip, or exit 3 with --suite"},
         {"--suite", OPT_STRING, &o.v.suites, "a,b", "only these suites"},
         {"--only", OPT_STRING, &o.v.only, "GLOB", "only these checks: \"layers/*/p0\", \"ops/**\""},
         {"--floor", OPT_STRING, &o.v.floor, "FLOOR.json",

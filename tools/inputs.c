@@ -200,7 +200,6 @@ dsf_status dsf_inputs_options(const input_options *in, const char *default_prefi
     for (int i = 0; i < in->accept.n; i++) accept[i] = in->accept.item[i];
     accept[in->accept.n] = NULL;
     DSF_TRY(dsf_inputs_threads(in->threads));
-    if (in->log) dsf_cmd_log_level(in->log);
     o->log = *dsf_cmd_log();
     DSF_TRY(pick_prefill(in->prefill ? in->prefill : default_prefill, &o->prefill));
     const char *name;

@@ -8,7 +8,7 @@
 
 typedef struct {
     const char *model, *prompt, *chat, *ids, *ids_file;
-    const char *prefill, *backend, *variants, *log;
+    const char *prefill, *backend, *variants;
     int64_t context, chunk, threads, rewind;
     opt_list accept;
 } input_options;
@@ -32,10 +32,8 @@ typedef struct {
         {"--ctx", OPT_INT, &(in).context, "N", "positions of the sequence"},                       \
         {"--chunk", OPT_INT, &(in).chunk, "N", "rows of a prefill pass"},                          \
         {"--threads", OPT_INT, &(in).threads, "N", "threads (default: all processors)"},           \
-        {"--accept-config", OPT_LIST, &(in).accept, "KEY",                                         \
-         "accept this unknown key of config.json"},                                                \
     {                                                                                              \
-        "--log", OPT_STRING, &(in).log, "LEVEL", "error, warn, info or debug"                      \
+        "--accept-config", OPT_LIST, &(in).accept, "KEY", "accept this unknown key of config.json" \
     }
 
 /* Exactly one of --prompt, --chat, --ids, --ids-file, as ids. bpe: the model's tokenizer (opened

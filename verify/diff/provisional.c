@@ -59,10 +59,11 @@ void dsf_provisional_judge(const dsf_diff_state *s, dsf_tap tap, dsf_row *row, d
                                  : DSF_DIFF_PROVISIONAL;
     if (t->ungated == t->rows && t->changed) t->verdict = DSF_DIFF_REPORTED;
     if (t->changed)
-        (void)snprintf(t->why, sizeof t->why,
-                       "rel L2 %.2e, %s limit %.1e; provisional: no floor was given", t->rel_l2,
-                       exact   ? "an operation's"
-                       : local ? "a layer's"
-                               : "carried",
-                       limit);
+        (void)snprintf(
+            t->why, sizeof t->why,
+            "%s: rel L2 %.2e (limit %.1e), worst row %.2e (%.1e); provisional: no floor was given",
+            exact   ? "an operation"
+            : local ? "a layer"
+                    : "carried",
+            t->rel_l2, limit, t->row_max, t->limit_row);
 }
