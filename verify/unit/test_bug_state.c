@@ -482,7 +482,8 @@ static void expect_flat(const diary *d, size_t bytes_a_cycle, long pages_a_cycle
 Test(bug, b73_equal_cycles_hold_equal_memory)
 {
 #ifdef __SANITIZE_ADDRESS__
-    cr_skip_test("the address sanitizer has its own heap, and its own leak check");
+    cr_skip_test(
+        "the address sanitizer's own heap is measured too, and leaks are looked for there");
 #endif
     static diary sessions, engines;
     uint64_t made[CYCLES];
