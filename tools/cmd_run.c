@@ -88,11 +88,12 @@ static dsf_status generate(const options *o, generation *g)
     g->decode_ns = dsf_clock_ns() - t0;
     if (o->json) return DSF_OK;
     (void)printf("\n");
+    DSF_TRY(dsf_inputs_flush());
     double seconds = (double)g->decode_ns * 1e-9;
     if (!o->quiet)
         (void)fprintf(stderr, "dsf: %zu tokens in %.2f s (%.1f/s), finish: %s\n", g->out.n, seconds,
                       (double)g->out.n / seconds, g->finish);
-    return dsf_inputs_flush();
+    return DSF_OK;
 }
 
 static dsf_status print_json(const options *o, const generation *g)
