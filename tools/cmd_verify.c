@@ -23,27 +23,18 @@ static void on_interrupt(int sig)
 }
 static bool stop_now(void) { return interrupted != 0; }
 
-typedef struct {
-    const char *name, *question;
-} suite;
-static const suite suites[] = {
-#define X(name, question) {#name, question},
-    DSF_SUITE_MAP(X)
-#undef X
-};
-
 static dsf_status list_suites(const options *o)
 {
     dsf_buf b = {.max = 0};
     if (o->json) dsf_json_begin(&b, NULL, '[');
-    for (size_t i = 0; i < sizeof suites / sizeof *suites; i++) {
+    for (int i = 0; i < DSF_N_SUITES; i++) {
         if (!o->json) {
-            dsf_buf_fmt(&b, "%-10s %s\n", suites[i].name, suites[i].question);
+            dsf_buf_fmt(&b, "%-10s %s\n", dsf_suites[i].name, dsf_suites[i].question);
             continue;
         }
         dsf_json_begin(&b, NULL, '{');
-        dsf_json_add_cstr(&b, "suite", suites[i].name);
-        dsf_json_add_cstr(&b, "question", suites[i].question);
+        dsf_json_add_cstr(&b, "suite", dsf_suites[i].name);
+        dsf_json_add_cstr(&b, "question", dsf_suites[i].question);
         dsf_json_end(&b, '}');
     }
     if (o->json) {

@@ -182,5 +182,10 @@ void dsf_diff_json(const dsf_diff_report *r, dsf_buf *b);
 void dsf_diff_json_fields(const dsf_diff_report *r, dsf_buf *b);
 /* NaN is null, infinities are "inf" and "-inf": a ratio over a limit of zero is no missing one. */
 void dsf_diff_json_num(dsf_buf *b, const char *key, double v);
+/* The lines of a buffer as a list of strings; the first divergence as an object, null for no tap.
+ */
+void dsf_diff_json_lines(dsf_buf *b, const char *key, const dsf_buf *lines);
+void dsf_diff_json_first(dsf_buf *b, const dsf_diff_tap *t, const char *sentence,
+                         double local_ratio);
 
 #endif

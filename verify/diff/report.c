@@ -364,22 +364,22 @@ static void json_logits(const dsf_diff_logits *l, dsf_buf *b)
     dsf_json_end(b, '}');
 }
 
-static void json_first(const dsf_diff_report *r, dsf_buf *b)
+void dsf_diff_json_first(dsf_buf *b, const dsf_diff_tap *t, const char *sentence,
+                         double local_ratio)
 {
-    if (r->first < 0) {
+    if (!t) {
         dsf_diff_json_num(b, "first", NAN);
         return;
     }
-    const dsf_diff_tap *t = &r->tap[r->first];
     dsf_json_begin(b, "first", '{');
     dsf_json_add_cstr(b, "path", t->path);
     dsf_json_add_cstr(b, "kind", t->kind);
     dsf_json_add_int(b, "layer", t->layer);
-    dsf_json_add_cstr(b, "sentence", r->sentence);
+    dsf_json_add_cstr(b, "sentence", sentence);
     dsf_json_add_cstr(b, "pattern", t->pattern.text);
     dsf_causes_json(t, b);
     dsf_diff_json_num(b, "inputs_ratio", t->inputs_ratio);
-    dsf_diff_json_num(b, "local_ratio", t->local ? dsf_sentence_floor_ratio(t) : NAN);
+    dsf_diff_json_num(b, "local_ratio", local_ratio);
     dsf_json_end(b, '}');
 }
 
@@ -398,7 +398,7 @@ static void json_budget(const dsf_diff_report *r, dsf_buf *b)
     dsf_json_end(b, ']');
 }
 
-static void json_lines(const char *key, const dsf_buf *lines, dsf_buf *b)
+void dsf_diff_json_lines(dsf_buf *b, const char *key, const dsf_buf *lines)
 {
     dsf_json_begin(b, key, '[');
     for (const char *at = lines->data ? lines->data : ""; *at;) {
@@ -434,15 +434,17 @@ void dsf_diff_json_fields(const dsf_diff_report *r, dsf_buf *b)
     dsf_json_add_bool(b, "selects", r->selects);
     dsf_json_add_int(b, "taps_compared", r->n_taps);
     dsf_json_add_int(b, "values_compared", r->values);
-    json_first(r, b);
+    const dsf_diff_tap *first = r->first >= 0 ? &r->tap[r->first] : NULL;
+    dsf_diff_json_first(b, first, r->sentence,
+                        first && first->local ? dsf_sentence_floor_ratio(first) : NAN);
     json_budget(r, b);
     dsf_diff_json_num(b, "worst_ratio", r->worst);
     if (r->worst_at >= 0) dsf_json_add_cstr(b, "worst_at", r->tap[r->worst_at].path);
     if (r->logits.present) json_logits(&r->logits, b);
-    json_lines("absent", &r->absent, b);
-    json_lines("given", &r->given, b);
-    json_lines("not_makeable", &r->no_way, b);
-    json_lines("rows_absent", &r->lacking, b);
+    dsf_diff_json_lines(b, "absent", &r->absent);
+    dsf_diff_json_lines(b, "given", &r->given);
+    dsf_diff_json_lines(b, "not_makeable", &r->no_way);
+    dsf_diff_json_lines(b, "rows_absent", &r->lacking);
     dsf_json_begin(b, "taps", '[');
     for (int64_t i = 0; i < r->n_taps; i++) json_tap(&r->tap[i], b);
     dsf_json_end(b, ']');

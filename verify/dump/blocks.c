@@ -95,23 +95,3 @@ void dsf_dump_blocks_free(dsf_dump_blocks *b)
     dsf_mem_free(b->label);
     *b = (dsf_dump_blocks){.n = 0};
 }
-
-dsf_status dsf_dump_blocks_compare(const dsf_dump_blocks *a, const dsf_dump_blocks *b,
-                                   int64_t *first)
-{
-    if (a->width != b->width || a->block != b->block || a->rows != b->rows || a->n != b->n)
-        return DSF_FAIL(DSF_EINVAL,
-                        "%lld rows of %lld by %lld, and %lld of %lld by %lld: not the same blocks",
-                        (long long)a->rows, (long long)a->width, (long long)a->block,
-                        (long long)b->rows, (long long)b->width, (long long)b->block);
-    for (int64_t i = 0; i < a->rows; i++)
-        if (a->label[i] != b->label[i])
-            return DSF_FAIL(DSF_EINVAL, "row %lld is %d and %d: not the same blocks", (long long)i,
-                            (int)a->label[i], (int)b->label[i]);
-    *first = 0;
-    while (*first < a->n && a->stat[*first].hash == b->stat[*first].hash &&
-           a->stat[*first].count == b->stat[*first].count)
-        ++*first;
-    if (*first == a->n) *first = -1;
-    return DSF_OK;
-}

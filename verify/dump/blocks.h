@@ -22,9 +22,4 @@ DSF_MUST dsf_status dsf_dump_blocks_read(dsf_dump_file *f, const char *path, dsf
                                          bool *found);
 void dsf_dump_blocks_free(dsf_dump_blocks *b);
 
-/* First record that differs in its hash or count, or -1: both hold the same bits. EINVAL: other
- * labels, width or block size, which say that records stand for other things. */
-DSF_MUST dsf_status dsf_dump_blocks_compare(const dsf_dump_blocks *a, const dsf_dump_blocks *b,
-                                            int64_t *first);
-
 #endif

@@ -126,3 +126,17 @@ dsf_status dsf_h5_get_int(hid_t at, const char *file, const char *name, int64_t 
     *out = v;
     return DSF_OK;
 }
+
+hid_t dsf_h5_stored_type(dsf_dump_kind k)
+{
+    switch (k) {
+    case DSF_DUMP_F32:
+        return H5T_IEEE_F32LE;
+    case DSF_DUMP_I32:
+        return H5T_STD_I32LE;
+    case DSF_DUMP_I64:
+        return H5T_STD_I64LE;
+    default:
+        return H5T_STD_U8LE;
+    }
+}

@@ -1,5 +1,5 @@
 /* HDF5 behind a few calls: its errors in our record, string attributes of both kinds, and a file
- * driver that survives a full disk. Only verify/dump includes this. */
+ * driver that survives a full disk. Only verify/dump and verify/reduce include this. */
 #ifndef DSF_DUMP_H5_H
 #define DSF_DUMP_H5_H
 
@@ -9,9 +9,12 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "verify/dump/types.h"
 
 /* Stops HDF5 from printing its own traces. Once per open is enough; cheap. */
 void dsf_h5_quiet(void);
+/* How values of a kind lie in a file: little endian. Not to be closed. */
+hid_t dsf_h5_stored_type(dsf_dump_kind k);
 /* Raises EIO or ECORRUPT with HDF5's innermost words: "FILE: WHAT: WORDS". */
 dsf_status dsf_h5_fail(dsf_status st, const char *file, const char *what);
 

@@ -22,20 +22,6 @@ int64_t dsf_series_row_bytes(const dsf_series *s)
     return s->plan.width * dsf_dump_kind_bytes(s->plan.kind);
 }
 
-static hid_t stored_type(dsf_dump_kind k)
-{
-    switch (k) {
-    case DSF_DUMP_F32:
-        return H5T_IEEE_F32LE;
-    case DSF_DUMP_I32:
-        return H5T_STD_I32LE;
-    case DSF_DUMP_I64:
-        return H5T_STD_I64LE;
-    default:
-        return H5T_STD_U8LE;
-    }
-}
-
 static hid_t memory_type(dsf_dump_kind k)
 {
     switch (k) {
@@ -199,7 +185,7 @@ static void shape(target *t, const dsf_series *s)
         t->chunk[1 + i] = (hsize_t)(s->dim[i] ? s->dim[i] : 1);
     }
     t->wide = s->plan.trim;
-    t->stored = stored_type(s->plan.kind);
+    t->stored = dsf_h5_stored_type(s->plan.kind);
     t->memory = memory_type(s->plan.kind);
 }
 

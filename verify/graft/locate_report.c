@@ -49,36 +49,6 @@ void dsf_located_print(const dsf_located *r, bool all, dsf_buf *b)
     if (r->graft.n_absent) dsf_buf_str(b, r->graft.absent.data);
 }
 
-static void json_lines(const char *key, const dsf_buf *lines, dsf_buf *b)
-{
-    dsf_json_begin(b, key, '[');
-    for (const char *at = lines->data ? lines->data : ""; *at;) {
-        size_t n = strcspn(at, "\n");
-        dsf_json_add_str(b, NULL, at, n);
-        at += n + (at[n] == '\n');
-    }
-    dsf_json_end(b, ']');
-}
-
-static void json_first(const dsf_located *r, dsf_buf *b)
-{
-    const dsf_diff_tap *t = &r->first;
-    if (r->good || !t->path[0]) {
-        dsf_diff_json_num(b, "first", NAN);
-        return;
-    }
-    dsf_json_begin(b, "first", '{');
-    dsf_json_add_cstr(b, "path", t->path);
-    dsf_json_add_cstr(b, "kind", t->kind);
-    dsf_json_add_int(b, "layer", t->layer);
-    dsf_json_add_cstr(b, "sentence", r->sentence);
-    dsf_json_add_cstr(b, "pattern", t->pattern.text);
-    dsf_causes_json(t, b);
-    dsf_diff_json_num(b, "inputs_ratio", t->inputs_ratio);
-    dsf_diff_json_num(b, "local_ratio", r->local_ratio);
-    dsf_json_end(b, '}');
-}
-
 static void json_others(const dsf_located *r, dsf_buf *b)
 {
     dsf_json_begin(b, "also_wrong", '[');
@@ -94,13 +64,14 @@ void dsf_located_json(const dsf_located *r, dsf_buf *b)
     dsf_json_add_cstr(b, "verdict", r->sentence);
     dsf_json_add_bool(b, "good", r->good);
     dsf_json_add_bool(b, "proven", r->proven);
-    json_first(r, b);
+    bool named = !r->good && r->first.path[0];
+    dsf_diff_json_first(b, named ? &r->first : NULL, r->sentence, r->local_ratio);
     json_others(r, b);
     dsf_json_add_cstr(b, "wiring", r->wiring);
     dsf_json_add_bool(b, "by_op", r->graft.by_op);
     dsf_json_add_int(b, "passes", r->graft.passes);
     dsf_json_add_cstr(b, "given", r->graft.given.data ? r->graft.given.data : "");
-    json_lines("not_computed", &r->graft.absent, b);
+    dsf_diff_json_lines(b, "not_computed", &r->graft.absent);
     dsf_json_begin(b, "diff", '{');
     dsf_diff_json_fields(&r->local, b);
     dsf_json_end(b, '}');

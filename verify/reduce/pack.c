@@ -7,20 +7,6 @@ enum { CHUNK_BYTES = 1 << 20, LEVEL = 6, LONGEST_TEXT = 60000 };
 /* What HDF5 takes the image's name for must not be a file: it would look at that. */
 static const char nowhere[] = "/dsf/case/image";
 
-static hid_t stored_type(dsf_dump_kind k)
-{
-    switch (k) {
-    case DSF_DUMP_F32:
-        return H5T_IEEE_F32LE;
-    case DSF_DUMP_I32:
-        return H5T_STD_I32LE;
-    case DSF_DUMP_I64:
-        return H5T_STD_I64LE;
-    default:
-        return H5T_STD_U8LE;
-    }
-}
-
 static hid_t memory_list(const void *data, size_t n)
 {
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
@@ -86,7 +72,7 @@ dsf_status dsf_pack_put(dsf_pack *p, const char *path, const dsf_pack_array *a)
     for (int i = 0; i < a->rank; i++) dim[i] = (hsize_t)a->dim[i];
     hid_t space = H5Screate_simple(a->rank, dim, NULL), set = -1;
     hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), lcpl = H5Pcreate(H5P_LINK_CREATE);
-    hid_t type = stored_type(a->kind);
+    hid_t type = dsf_h5_stored_type(a->kind);
     bool good = space >= 0 && dcpl >= 0 && lcpl >= 0 && set_storage(dcpl, a) &&
                 H5Pset_create_intermediate_group(lcpl, 1) >= 0;
     if (good) set = H5Dcreate2(p->file, path, type, space, lcpl, dcpl, H5P_DEFAULT);
@@ -150,7 +136,7 @@ bool dsf_pack_has(const dsf_pack *p, const char *path)
 static bool right_type(hid_t set, dsf_dump_kind kind)
 {
     hid_t type = H5Dget_type(set);
-    bool good = type >= 0 && H5Tequal(type, stored_type(kind)) > 0;
+    bool good = type >= 0 && H5Tequal(type, dsf_h5_stored_type(kind)) > 0;
     if (type >= 0) (void)H5Tclose(type);
     return good;
 }
@@ -170,7 +156,8 @@ static dsf_status read_set(const dsf_pack *p, const char *path, hid_t set, dsf_d
                         p->name, path, (long long)count, (long long)size, (long long)most);
     DSF_TRY(dsf_mem_new(data, (size_t)count + 1, (size_t)size));
     *n = count;
-    if (count == 0 || H5Dread(set, stored_type(kind), H5S_ALL, H5S_ALL, H5P_DEFAULT, *data) >= 0)
+    if (count == 0 ||
+        H5Dread(set, dsf_h5_stored_type(kind), H5S_ALL, H5S_ALL, H5P_DEFAULT, *data) >= 0)
         return DSF_OK;
     dsf_mem_free(*data);
     *data = NULL;

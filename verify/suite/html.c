@@ -122,16 +122,7 @@ static void add_row(const dsf_suite_check *c, dsf_buf *b)
     dsf_buf_str(b, "</details>\n");
 }
 
-typedef struct {
-    const char *name, *question;
-} suite;
-static const suite suites[] = {
-#define X(name, question) {#name, question},
-    DSF_SUITE_MAP(X)
-#undef X
-};
-
-static void add_suite(const dsf_results *r, const suite *s, dsf_buf *b)
+static void add_suite(const dsf_results *r, const dsf_suite_info *s, dsf_buf *b)
 {
     bool any = false;
     for (int i = 0; i < r->n; i++) {
@@ -184,6 +175,6 @@ void dsf_results_html(const dsf_results *r, const dsf_verify_options *o, dsf_buf
     add_term(b, "digest", r->digest);
     add_term(b, "dsf", DSF_VERSION);
     dsf_buf_str(b, "</dl>\n");
-    for (size_t s = 0; s < sizeof suites / sizeof *suites; s++) add_suite(r, &suites[s], b);
+    for (int s = 0; s < DSF_N_SUITES; s++) add_suite(r, &dsf_suites[s], b);
     dsf_buf_str(b, "</body>\n</html>\n");
 }

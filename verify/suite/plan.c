@@ -19,8 +19,8 @@ typedef struct {
     char no_golden[512];
 } planner;
 
-static const char *const suites[] = {
-#define X(name, question) #name,
+const dsf_suite_info dsf_suites[DSF_N_SUITES] = {
+#define X(name, question) {#name, question},
     DSF_SUITE_MAP(X)
 #undef X
 };
@@ -42,8 +42,8 @@ static dsf_status check_names(const dsf_verify_options *o)
     for (const char *s = o->suites; s && *s;) {
         size_t k = strcspn(s, ",");
         bool known = false;
-        for (size_t i = 0; i < sizeof suites / sizeof *suites; i++)
-            known |= strlen(suites[i]) == k && memcmp(suites[i], s, k) == 0;
+        for (int i = 0; i < DSF_N_SUITES; i++)
+            known |= strlen(dsf_suites[i].name) == k && memcmp(dsf_suites[i].name, s, k) == 0;
         if (!known)
             return DSF_FAIL(DSF_EINVAL, "no suite is called \"%.*s\": dsf verify --list", (int)k,
                             s);
@@ -301,9 +301,9 @@ static void add_template(planner *q, bool model)
 
 static bool needs_model(const dsf_verify_options *o)
 {
-    for (size_t i = 0; i < sizeof suites / sizeof *suites; i++)
-        if (asked(o, suites[i]) && strcmp(suites[i], "ops") != 0 &&
-            strcmp(suites[i], "template") != 0)
+    for (int i = 0; i < DSF_N_SUITES; i++)
+        if (asked(o, dsf_suites[i].name) && strcmp(dsf_suites[i].name, "ops") != 0 &&
+            strcmp(dsf_suites[i].name, "template") != 0)
             return true;
     return false;
 }
@@ -337,8 +337,7 @@ dsf_status dsf_suite_plan_make(const dsf_verify_options *o, dsf_suite_plan *p, d
             leave_out(&q, (const char *[]){"layers", "choices", "logits"}[i], q.no_golden);
     add_sets(&q);
     over_models(&q, add_running_suites);
-    for (size_t i = 0; o->suites && i < sizeof suites / sizeof *suites; i++)
-        refuse_skips(r, suites[i]);
+    for (int i = 0; o->suites && i < DSF_N_SUITES; i++) refuse_skips(r, dsf_suites[i].name);
     DSF_TRY(r->status);
     if (r->n > 0) return DSF_OK;
     if (o->only)

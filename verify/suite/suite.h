@@ -67,7 +67,7 @@ typedef struct {
     bool (*stop)(void); /* true: end now, keep what is finished */
 } dsf_verify_options;
 
-/* X(name, question) */
+/* X(name, question): the suites in the order of their reports. */
 #define DSF_SUITE_MAP(X)                                                                           \
     X(config, "every number of config.json reaches the engine unchanged; others are refused")      \
     X(contract, "exactly the expected tensors, with shape, type and finite values")                \
@@ -82,6 +82,14 @@ typedef struct {
     X(states, "whole = chunked = decoded = forked = rewound = batched = cone, bit for bit")        \
     X(memory, "no allocation per token; resident memory within the plan, a planted block found")   \
     X(speed, "tokens and logits of a timed run equal those of the checked run; rates, no gate")
+
+typedef struct {
+    const char *name, *question;
+} dsf_suite_info;
+#define X(name, question) DSF_SUITE_##name,
+enum { DSF_SUITE_MAP(X) DSF_N_SUITES };
+#undef X
+extern const dsf_suite_info dsf_suites[DSF_N_SUITES];
 
 /* Plans the checks without running any: r->check holds their names, with the verdict "skip" or
  * "could not" and words where something is missing. EINVAL: an unknown suite, nothing to run on, a

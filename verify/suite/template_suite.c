@@ -11,6 +11,7 @@
 #include "text/parse.h"
 #include "text/pyjson.h"
 #include "text/stream.h"
+#include "verify/suite/answer.h"
 #include "verify/suite/unit.h"
 
 /* Rows that the files themselves spoil: their floats were lost when they were written. */
@@ -133,29 +134,6 @@ static dsf_status check_encode(cases *k, const dsf_json *row)
     return out;
 }
 
-static void add_message(const dsf_completion *m, dsf_buf *out)
-{
-    dsf_json_begin(out, NULL, '{');
-    dsf_json_add_cstr(out, "role", "assistant");
-    dsf_json_add_str(out, "content", m->content.data ? m->content.data : "", m->content.len);
-    dsf_json_add_str(out, "reasoning_content", m->reasoning.data ? m->reasoning.data : "",
-                     m->reasoning.len);
-    dsf_json_begin(out, "tool_calls", '[');
-    for (size_t i = 0; i < m->n_calls; i++) {
-        const dsf_call *call = &m->call[i];
-        dsf_json_begin(out, NULL, '{');
-        dsf_json_add_cstr(out, "type", "function");
-        dsf_json_begin(out, "function", '{');
-        dsf_json_add_str(out, "name", call->name.data, call->name.len);
-        dsf_json_add_str(out, "arguments", call->arguments.data, call->arguments.len);
-        dsf_json_end(out, '}');
-        if (call->space.len) dsf_json_add_str(out, "namespace", call->space.data, call->space.len);
-        dsf_json_end(out, '}');
-    }
-    dsf_json_end(out, ']');
-    dsf_json_end(out, '}');
-}
-
 static dsf_status check_parse(cases *k, const dsf_json *row)
 {
     const dsf_json *args = dsf_json_get(row, "args"), *error = dsf_json_get(row, "error");
@@ -170,7 +148,7 @@ static dsf_status check_parse(cases *k, const dsf_json *row)
         wrong(k, "the completion is not refused for the reference's reason");
     if (!error && st != DSF_OK) wrong(k, "the completion is refused, the reference reads it");
     if (!error && st == DSF_OK) {
-        add_message(&m, &got);
+        dsf_answer_add_message(&m, &got);
         out = dsf_pyjson_add(&want, dsf_json_get(dsf_json_get(row, "expect"), "message"));
         if (!same(&got, &want)) wrong(k, "the message differs");
     }
@@ -253,57 +231,6 @@ void dsf_suite_prompts(const dsf_suite_unit *u, dsf_suite_check *check)
 
 /* ---- the streaming parser ---- */
 
-typedef struct {
-    dsf_buf reasoning, content, dropped, calls;
-    int stray;
-} sum;
-
-static dsf_status collect(void *ud, const dsf_stream_event *e)
-{
-    sum *s = ud;
-    switch (e->kind) {
-    case DSF_STREAM_REASONING:
-        dsf_buf_add(&s->reasoning, e->text, e->n);
-        break;
-    case DSF_STREAM_CONTENT:
-        dsf_buf_add(&s->content, e->text, e->n);
-        break;
-    case DSF_STREAM_DROPPED:
-        dsf_buf_add(&s->dropped, e->text, e->n);
-        break;
-    case DSF_STREAM_STRAY:
-        s->stray++;
-        break;
-    case DSF_STREAM_CALL:
-        dsf_json_begin(&s->calls, NULL, '{');
-        dsf_json_add_str(&s->calls, "name", e->text, e->n);
-        break;
-    case DSF_STREAM_CALL_END:
-        dsf_json_add_str(&s->calls, "arguments", e->text, e->n);
-        dsf_json_add_bool(&s->calls, "complete", e->complete);
-        dsf_json_end(&s->calls, '}');
-        break;
-    default: /* pieces of arguments: CALL_END holds them all */
-        break;
-    }
-    return DSF_OK;
-}
-
-static void add_sum(const sum *s, dsf_buf *out)
-{
-    dsf_json_begin(out, NULL, '{');
-    dsf_json_add_str(out, "reasoning_content", s->reasoning.data ? s->reasoning.data : "",
-                     s->reasoning.len);
-    dsf_json_add_str(out, "content", s->content.data ? s->content.data : "", s->content.len);
-    dsf_json_begin(out, "tool_calls", '[');
-    if (s->calls.len) dsf_buf_add(out, s->calls.data, s->calls.len);
-    dsf_json_end(out, ']');
-    dsf_json_add_int(out, "stray_think_end", s->stray);
-    dsf_json_add_str(out, "discarded_after_calls", s->dropped.data ? s->dropped.data : "",
-                     s->dropped.len);
-    dsf_json_end(out, '}');
-}
-
 static dsf_stream_options options_of(const char *start)
 {
     dsf_stream_options o = {.start = DSF_STREAM_FROM_CONTENT};
@@ -318,10 +245,10 @@ static dsf_status feed(const dsf_json *row, const dsf_buf *text, size_t first, s
                        dsf_buf *out)
 {
     dsf_stream_options o = options_of(dsf_json_text(dsf_json_get(row, "start"), NULL));
-    sum s = {.stray = 0};
+    dsf_answer s = {.stray = 0};
     dsf_stream *parser = NULL;
     dsf_status st;
-    o.on = collect;
+    o.on = dsf_answer_collect;
     o.ud = &s;
     out->len = 0;
     out->comma = false;
@@ -331,14 +258,11 @@ static dsf_status feed(const dsf_json *row, const dsf_buf *text, size_t first, s
         DSF_TRY_OUT(dsf_stream_feed(parser, text->data + at, n));
     }
     DSF_TRY_OUT(dsf_stream_end(parser));
-    add_sum(&s, out);
+    dsf_answer_add(&s, out);
     st = dsf_buf_status(out);
 out:
     dsf_stream_close(parser);
-    dsf_buf_free(&s.reasoning);
-    dsf_buf_free(&s.content);
-    dsf_buf_free(&s.dropped);
-    dsf_buf_free(&s.calls);
+    dsf_answer_free(&s);
     return st;
 }
 

@@ -18,21 +18,27 @@
 
 enum { MINI_VOCAB = 512, MINI_WINDOW = 8 };
 
-/* A preset with the first `layers` layers and `mtp` stages (-1: all) and its tokenizer. */
-static inline void write_model(const char *folder, const char *preset, int layers, int mtp)
+/* A model of this config with the preset's tokenizer. */
+static inline void write_config(const char *folder, const char *preset, dsf_config *c)
 {
-    dsf_config c;
     dsf_buf json = {.max = 1 << 20}, tokenizer = {.max = 1 << 24}, config = {.max = 1 << 16};
-    GOOD(dsf_synth_preset(&c, preset));
-    GOOD(dsf_synth_trim(&c, layers, mtp));
-    GOOD(dsf_synth_finish(&c, &json));
-    GOOD(dsf_synth_tokenizer(preset, c.vocab_size, &tokenizer, &config));
+    GOOD(dsf_synth_finish(c, &json));
+    GOOD(dsf_synth_tokenizer(preset, c->vocab_size, &tokenizer, &config));
     put_bytes(folder, "tokenizer.json", tokenizer.data, tokenizer.len);
-    const dsf_synth_job job = {.folder = folder, .config = &c, .config_json = &json, .seed = 1};
+    const dsf_synth_job job = {.folder = folder, .config = c, .config_json = &json, .seed = 1};
     GOOD(dsf_synth_write(&job));
     dsf_buf_free(&json);
     dsf_buf_free(&tokenizer);
     dsf_buf_free(&config);
+}
+
+/* A preset with the first `layers` layers and `mtp` stages (-1: all) and its tokenizer. */
+static inline void write_model(const char *folder, const char *preset, int layers, int mtp)
+{
+    dsf_config c;
+    GOOD(dsf_synth_preset(&c, preset));
+    GOOD(dsf_synth_trim(&c, layers, mtp));
+    write_config(folder, preset, &c);
 }
 
 static char mini_folder[4096];

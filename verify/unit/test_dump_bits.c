@@ -156,6 +156,16 @@ static void expect_same_bits(const char *variants)
 Test(dump_bits, the_reference_gives_the_same_bits_with_every_tap_on) { expect_same_bits("ref"); }
 Test(dump_bits, the_best_variants_give_the_same_bits_with_every_tap_on) { expect_same_bits(NULL); }
 
+/* The first record that differs in its hash or count, -1 for none; both stand for the same rows. */
+static int64_t first_other(const dsf_dump_blocks *a, const dsf_dump_blocks *b)
+{
+    cr_assert(a->width == b->width && a->block == b->block && a->rows == b->rows && a->n == b->n);
+    cr_assert_arr_eq(a->label, b->label, (size_t)a->rows * sizeof *a->label);
+    for (int64_t i = 0; i < a->n; i++)
+        if (a->stat[i].hash != b->stat[i].hash || a->stat[i].count != b->stat[i].count) return i;
+    return -1;
+}
+
 Test(dump_bits, statistics_are_those_of_the_rows)
 {
     static output out;
@@ -175,10 +185,10 @@ Test(dump_bits, statistics_are_those_of_the_rows)
         GOOD(dsf_dump_blocks_read(stats, path, &b, &found));
         cr_assert(found && !b.computed, "%s", path);
         GOOD(dsf_dump_blocks_read(packed, path, &c, &found));
-        GOOD(dsf_dump_blocks_compare(&a, &b, &first));
+        first = first_other(&a, &b);
         cr_expect_eq(first, -1, "%s: record %lld", path, (long long)first);
         cr_expect_arr_eq(a.stat, b.stat, (size_t)a.n * sizeof *a.stat, "%s", path);
-        GOOD(dsf_dump_blocks_compare(&a, &c, &first));
+        first = first_other(&a, &c);
         cr_expect_eq(first, -1, "%s, compressed", path);
         taps++;
         records += a.n;

@@ -26,19 +26,11 @@ enum { N_MODELS = sizeof models / sizeof *models, PROMPT = 12 };
 static void write_cut(const cut *m, const char *folder)
 {
     dsf_config c;
-    dsf_buf json = {.max = 1 << 20}, tokenizer = {.max = 1 << 24}, config = {.max = 1 << 16};
     GOOD(dsf_synth_preset(&c, "mini"));
     GOOD(dsf_synth_trim(&c, m->layers, m->mtp));
     if (m->no_engram) c.n_engram = 0;
     if (m->no_pool) c.candidate_source_layer = -1;
-    GOOD(dsf_synth_finish(&c, &json));
-    GOOD(dsf_synth_tokenizer("mini", c.vocab_size, &tokenizer, &config));
-    put_bytes(folder, "tokenizer.json", tokenizer.data, tokenizer.len);
-    const dsf_synth_job job = {.folder = folder, .config = &c, .config_json = &json, .seed = 1};
-    GOOD(dsf_synth_write(&job));
-    dsf_buf_free(&json);
-    dsf_buf_free(&tokenizer);
-    dsf_buf_free(&config);
+    write_config(folder, "mini", &c);
 }
 
 /* Taps of the geometry that the file does not hold, or holds beyond it. */

@@ -3,34 +3,11 @@
 #include "base/mem.h"
 #include "text/parse.h"
 #include "text/pyjson.h"
+#include "verify/suite/answer.h"
 
 typedef struct {
     int accepted, refused;
 } tally;
-
-/* The message as the data has it: role, content, reasoning_content, tool_calls. */
-static void print_message(const dsf_completion *c, dsf_buf *out)
-{
-    dsf_json_begin(out, NULL, '{');
-    dsf_json_add_cstr(out, "role", "assistant");
-    dsf_json_add_str(out, "content", c->content.data ? c->content.data : "", c->content.len);
-    dsf_json_add_str(out, "reasoning_content", c->reasoning.data ? c->reasoning.data : "",
-                     c->reasoning.len);
-    dsf_json_begin(out, "tool_calls", '[');
-    for (size_t i = 0; i < c->n_calls; i++) {
-        const dsf_call *call = &c->call[i];
-        dsf_json_begin(out, NULL, '{');
-        dsf_json_add_cstr(out, "type", "function");
-        dsf_json_begin(out, "function", '{');
-        dsf_json_add_str(out, "name", call->name.data, call->name.len);
-        dsf_json_add_str(out, "arguments", call->arguments.data, call->arguments.len);
-        dsf_json_end(out, '}');
-        if (call->space.len) dsf_json_add_str(out, "namespace", call->space.data, call->space.len);
-        dsf_json_end(out, '}');
-    }
-    dsf_json_end(out, ']');
-    dsf_json_end(out, '}');
-}
 
 static void check_row(const dsf_json *row, void *ud)
 {
@@ -49,7 +26,7 @@ static void check_row(const dsf_json *row, void *ud)
                          dsf_error_text(), class);
         t->refused++;
     } else {
-        print_message(&c, &got);
+        dsf_answer_add_message(&c, &got);
         const dsf_json *message = dsf_json_get(dsf_json_get(row, "expect"), "message");
         cr_assert_eq(dsf_pyjson_add(&want, message), DSF_OK);
         cr_expect_eq(st, DSF_OK, "%s: %s", row_name(row), dsf_error_text());

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "text/pyjson.h"
 #include "text/stream.h"
+#include "verify/suite/answer.h"
 
 /* Two rows where the data itself calls its answer unhelpful. Ours: a held piece of the closing tag
  * is no part of the argument; a value without string="..." is a string and its call completes. */
@@ -15,72 +16,34 @@ static const improved better[] = {
     {"missing_string_attr", "{\"a\": \"x\"}", true},
 };
 
-/* What the events add up to. */
+/* What the events add up to, and whether those of a call come in order. */
 typedef struct {
-    dsf_buf reasoning, content, dropped, calls, arguments;
-    int stray, open, valid;
+    dsf_answer said;
+    dsf_buf arguments;
+    int open, valid;
     bool bad_order;
 } sum;
 
 static dsf_status collect(void *ud, const dsf_stream_event *e)
 {
     sum *s = ud;
-    switch (e->kind) {
-    case DSF_STREAM_REASONING:
-        dsf_buf_add(&s->reasoning, e->text, e->n);
-        break;
-    case DSF_STREAM_CONTENT:
-        dsf_buf_add(&s->content, e->text, e->n);
-        break;
-    case DSF_STREAM_DROPPED:
-        dsf_buf_add(&s->dropped, e->text, e->n);
-        break;
-    case DSF_STREAM_STRAY:
-        s->stray++;
-        break;
-    case DSF_STREAM_CALL:
+    if (e->kind == DSF_STREAM_CALL) {
         s->bad_order |= s->open++ != 0;
         s->arguments.len = 0;
-        dsf_json_begin(&s->calls, NULL, '{');
-        dsf_json_add_str(&s->calls, "name", e->text, e->n);
-        break;
-    case DSF_STREAM_ARGUMENTS:
+    } else if (e->kind == DSF_STREAM_ARGUMENTS) {
         s->bad_order |= s->open != 1 || e->n == 0;
         dsf_buf_add(&s->arguments, e->text, e->n);
-        break;
-    case DSF_STREAM_CALL_END:
+    } else if (e->kind == DSF_STREAM_CALL_END) {
         s->bad_order |= s->open-- != 1 || s->arguments.len != e->n ||
                         (e->n && memcmp(s->arguments.data, e->text, e->n) != 0);
-        dsf_json_add_str(&s->calls, "arguments", e->text, e->n);
-        dsf_json_add_bool(&s->calls, "complete", e->complete);
-        dsf_json_end(&s->calls, '}');
         s->valid += e->valid;
-        break;
     }
-    return DSF_OK;
-}
-
-static void print_sum(const sum *s, dsf_buf *out)
-{
-    dsf_json_begin(out, NULL, '{');
-    dsf_json_add_str(out, "reasoning_content", s->reasoning.data ? s->reasoning.data : "",
-                     s->reasoning.len);
-    dsf_json_add_str(out, "content", s->content.data ? s->content.data : "", s->content.len);
-    dsf_json_begin(out, "tool_calls", '[');
-    dsf_buf_add(out, s->calls.data, s->calls.len);
-    dsf_json_end(out, ']');
-    dsf_json_add_int(out, "stray_think_end", s->stray);
-    dsf_json_add_str(out, "discarded_after_calls", s->dropped.data ? s->dropped.data : "",
-                     s->dropped.len);
-    dsf_json_end(out, '}');
+    return dsf_answer_collect(&s->said, e);
 }
 
 static void free_sum(sum *s)
 {
-    dsf_buf_free(&s->reasoning);
-    dsf_buf_free(&s->content);
-    dsf_buf_free(&s->dropped);
-    dsf_buf_free(&s->calls);
+    dsf_answer_free(&s->said);
     dsf_buf_free(&s->arguments);
 }
 
@@ -102,7 +65,7 @@ static dsf_buf run(dsf_stream_options o, const dsf_buf *text, const size_t *cut,
     cr_assert_eq(dsf_stream_end(st), DSF_OK);
     cr_expect(!s.bad_order && s.open == 0, "call events out of order");
     dsf_stream_close(st);
-    print_sum(&s, &out);
+    dsf_answer_add(&s.said, &out);
     free_sum(&s);
     return out;
 }
@@ -270,7 +233,8 @@ Test(stream, is_linear, .timeout = 120)
             for (size_t k = 0; k < n; k++)
                 cr_assert_eq(dsf_stream_feed(st, unit[i] + k, 1), DSF_OK);
         cr_assert_eq(dsf_stream_end(st), DSF_OK);
-        cr_expect_eq(s.content.len, total, "%s: %zu of %zu", unit[i], s.content.len, total);
+        cr_expect_eq(s.said.content.len, total, "%s: %zu of %zu", unit[i], s.said.content.len,
+                     total);
         dsf_stream_close(st);
         free_sum(&s);
     }
