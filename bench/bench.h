@@ -116,8 +116,11 @@ typedef struct {
     const char
         *shape;   /* "1,5120,1280": sizes in the order of the op's letters; NULL: the table's */
     int64_t rows; /* only cases with so many rows; 0: all */
+    const char *variant; /* on a device: these variants; NULL: the one that a plan takes */
 } dsf_bench_op_options;
 DSF_MUST dsf_status dsf_bench_op(dsf_bench *b, const dsf_bench_op_options *o);
+/* The same on the first GPU, with its own table of shapes. Only in builds with CUDA. */
+DSF_MUST dsf_status dsf_bench_op_device(dsf_bench *b, const dsf_bench_op_options *o);
 
 typedef struct {
     dsf_options engine;

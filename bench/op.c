@@ -290,7 +290,7 @@ static dsf_status measure_variants(dsf_bench *b, const dsf_op *op, dsf_shape sha
     unsigned machine = dsf_machine();
     for (int i = 1; i < op->n_variants; i++) {
         const dsf_variant *v = &op->variant[i];
-        if (!v->run || (v->needs & machine) != v->needs) continue;
+        if (!dsf_variant_runs(v, machine)) continue;
         DSF_TRY(measure(b, op, v, shape));
     }
     return DSF_OK;

@@ -40,6 +40,8 @@ dsf_status dsf_bench_adopt(dsf_session *to, const dsf_session *from)
     if (a->plan->cache_bytes != b->plan->cache_bytes || from->slot != to->slot)
         return DSF_FAIL(DSF_EINVAL, "caches of %zu and %zu bytes, slots %d and %d: not the same",
                         a->plan->cache_bytes, b->plan->cache_bytes, from->slot, to->slot);
+    if (a->device || b->device)
+        return DSF_FAIL(DSF_ENOTSUP, "a session of one device cannot adopt another's caches");
     memcpy(b->exec.cache, a->exec.cache, a->plan->cache_bytes);
     memcpy(to->ids, from->ids, n * sizeof *to->ids);
     memcpy(to->vl, from->vl, n);

@@ -17,23 +17,26 @@ need() { command -v "$1" >/dev/null || skip "$1 is not installed (ci/setup insta
 # The C sources and headers of the project.
 c_files() { find engine kernels verify bench tools -name '*.[ch]' | sort; }
 
+# nvcc, or nothing. The CUDA kernels are built in one configuration (gcc): they take minutes.
+nvcc_path() { command -v nvcc || { [ -x /usr/local/cuda/bin/nvcc ] && echo /usr/local/cuda/bin/nvcc; } || true; }
+
 # Configurations by name; the options of a folder that exists are left as they are.
 options_of() {
     case $1 in
-    gcc) echo "-Dwerror=true -Dauto_features=enabled $off_yet" ;;
-    clang) echo "-Dwerror=true -Dauto_features=enabled $off_yet" ;;
+    gcc) echo "-Dwerror=true -Dauto_features=enabled $off_yet -Dcuda=$([ -n "$(nvcc_path)" ] && echo enabled || echo disabled)" ;;
+    clang) echo "-Dwerror=true -Dauto_features=enabled -Dcuda=disabled $off_yet" ;;
     off) echo "-Dwerror=true -Dauto_features=disabled" ;;
-    asan) echo "-Dwerror=true -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all" ;;
-    tsan) echo "-Db_sanitize=thread -Dtests=disabled -Dfuzz=disabled" ;;
+    asan) echo "-Dwerror=true -Dcuda=disabled -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all" ;;
+    tsan) echo "-Dcuda=disabled -Db_sanitize=thread -Dtests=disabled -Dfuzz=disabled" ;;
     fuzz) # the libraries too tell the fuzzer what they reached
-        echo "-Db_sanitize=address,undefined -Db_lundef=false -Dc_args=-fsanitize=fuzzer-no-link -Dfuzz=enabled -Dtests=disabled" ;;
-    debug-*) echo "-Dwerror=true --buildtype=debug" ;;
-    release-*) echo "-Dwerror=true --buildtype=release -Db_lto=true" ;;
+        echo "-Dcuda=disabled -Db_sanitize=address,undefined -Db_lundef=false -Dc_args=-fsanitize=fuzzer-no-link -Dfuzz=enabled -Dtests=disabled" ;;
+    debug-*) echo "-Dwerror=true -Dcuda=disabled --buildtype=debug" ;;
+    release-*) echo "-Dwerror=true -Dcuda=disabled --buildtype=release -Db_lto=true" ;;
     *) echo "no configuration $1" >&2; return 1 ;;
     esac
 }
 # Features of later versions: -Dauto_features=enabled would ask for them.
-off_yet="-Dcuda=disabled -Dnccl=disabled -Dverbs=disabled -Dhttp=disabled -Dfuzz=auto"
+off_yet="-Dnccl=disabled -Dverbs=disabled -Dhttp=disabled -Dfuzz=auto"
 
 # build NAME: configures (once) and builds build-ci/NAME, telling nothing unless it fails. Locked: two
 # gates may want the same.

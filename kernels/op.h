@@ -14,19 +14,24 @@
 extern "C" {
 #endif
 
-/* What a kernel may use beside its arguments. Worker w owns scratch + w * scratch_bytes
- * (64-aligned). */
+/* What a kernel may use beside its arguments. On the host worker w owns scratch + w * scratch_bytes
+ * (64-aligned). On a device there is one workspace (256-aligned, contents undefined), the tensors
+ * are device memory, and a kernel returns when its launches are queued. */
 typedef struct {
     dsf_pool *pool; /* NULL: run in the caller's thread */
     uint8_t *scratch;
     size_t scratch_bytes; /* per worker: at least what the variant's scratch() asked for */
+    void *stream;         /* cudaStream_t of the launches; NULL on the host */
 } dsf_launch;
 
 typedef dsf_status dsf_kernel_fn(const dsf_launch *lc, const void *args);
 
 enum {                            /* what a variant needs; dsf_machine() tells what is here */
        DSF_NEEDS_AVX512 = 1 << 0, /* F BW VL DQ VBMI VNNI BF16 */
-       DSF_NEEDS_SM90 = 1 << 1
+       DSF_NEEDS_SM90 = 1 << 1, /* a device of compute capability 9.0: never mixed with the host */
+       DSF_NEEDS_MACHINE = 0xFFFF, /* the bits above; those below are traits */
+       DSF_FP8_SUM = 1 << 16 /* sums of 32 products of e4m3 codes are rounded inside the tensor
+                                core: the contract's fp8_bound() is added to its bound() */
 };
 
 typedef enum { DSF_IN, DSF_OUT, DSF_INOUT } dsf_direction;
@@ -49,13 +54,13 @@ enum {
 };
 
 typedef struct {
-    const char *name; /* "ref", "avx512", "sm90" */
+    const char *name; /* "ref", "avx512", "sm90", "sm90tc", "sm90fp8" */
     unsigned needs;
     dsf_kernel_fn *run; /* NULL: not in this build */
     /* NULL: takes everything the contract takes. Looks at shapes and scalars only, never at data.
      */
     int (*accepts)(const void *args);
-    /* Bytes of scratch per worker for these shapes; NULL: none. */
+    /* Bytes of scratch per worker (device: in all) for these shapes; NULL: none. */
     size_t (*scratch)(const void *args);
 } dsf_variant;
 
@@ -99,6 +104,8 @@ typedef struct dsf_op {
     void (*fill)(void *args, const dsf_case *c, uint64_t seed);
     /* For DSF_TOL_SUM: sum of |a_i b_i| and length for element `index` of OUT operand `operand`. */
     double (*bound)(const void *args, int operand, int64_t index);
+    /* The same for what the tensor core's own rounding of fp8 sums may add (DSF_FP8_SUM). */
+    double (*fp8_bound)(const void *args, int operand, int64_t index);
     dsf_cost (*cost)(const void *args);
 } dsf_op;
 
@@ -124,6 +131,13 @@ const dsf_op *dsf_op_find(const char *name);
 /* DSF_NEEDS_* bits that this machine has, asked of the processor (and the kernel, for the
  * registers). */
 unsigned dsf_machine(void);
+
+/* True when v can run for this target: what dsf_machine() gave, or DSF_NEEDS_SM90 alone. */
+static inline int dsf_variant_runs(const dsf_variant *v, unsigned target)
+{
+    unsigned needs = v->needs & DSF_NEEDS_MACHINE;
+    return v->run && !(needs & ~target) && !((needs ^ target) & DSF_NEEDS_SM90);
+}
 
 /* Operand i of an argument struct. */
 static inline dsf_tensor *dsf_op_operand(const dsf_op *op, void *args, int i)

@@ -6,6 +6,7 @@
 #include "ops/cache.h"
 #include "ops/draft.h"
 #include "ops/engram.h"
+#include "ops/fused.h"
 #include "ops/hc.h"
 #include "ops/index.h"
 #include "ops/linear.h"
@@ -51,7 +52,11 @@
     X(engram_gather)                                                                               \
     X(engram_gate)                                                                                 \
     X(markov_chain)                                                                                \
-    X(confidence)
+    X(confidence)                                                                                  \
+    X(hc_boundary)                                                                                 \
+    X(row_q8)                                                                                      \
+    X(row_q4x)                                                                                     \
+    X(swiglu_q8)
 
 const dsf_op *const dsf_ops[] = {
 #define X(name) &dsf_op_##name,

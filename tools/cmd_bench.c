@@ -12,7 +12,7 @@ enum { MOST_CONTEXTS = 32 };
 
 typedef struct {
     input_options in;
-    const char *what, *op, *shape, *json_out, *conditions, *baseline, *file;
+    const char *what, *op, *shape, *variant, *json_out, *conditions, *baseline, *file;
     int64_t repeat, rows, tokens, ref_tokens;
     opt_list at;
     bool json;
@@ -87,13 +87,27 @@ static dsf_status measure_model(dsf_bench *b, options *o)
     return strcmp(o->what, "prefill") == 0 ? dsf_bench_prefill(b, &m) : dsf_bench_memory(b, &m);
 }
 
+static bool on_device(const options *o)
+{
+    return o->in.backend && strcmp(o->in.backend, "cuda") == 0;
+}
+
+static dsf_status measure_op(dsf_bench *b, const options *o)
+{
+    const dsf_bench_op_options op = {
+        .glob = o->op, .shape = o->shape, .rows = o->rows, .variant = o->variant};
+    if (!on_device(o)) return dsf_bench_op(b, &op);
+#if HAVE_CUDA
+    return dsf_bench_op_device(b, &op);
+#else
+    return DSF_FAIL(DSF_ENOTSUP, "--backend cuda: this build has no CUDA kernels");
+#endif
+}
+
 static dsf_status measure(dsf_bench *b, options *o)
 {
     if (strcmp(o->what, "ceiling") == 0) return dsf_bench_ceiling(b);
-    if (strcmp(o->what, "op") == 0) {
-        const dsf_bench_op_options op = {.glob = o->op, .shape = o->shape, .rows = o->rows};
-        return dsf_bench_op(b, &op);
-    }
+    if (strcmp(o->what, "op") == 0) return measure_op(b, o);
     return measure_model(b, o);
 }
 
@@ -120,11 +134,12 @@ static dsf_status run(options *o, dsf_bench *b)
     bool memory = strcmp(o->what, "memory") == 0, dump = strcmp(o->what, "dump") == 0;
     bool prompts = dump || strcmp(o->what, "prefill") == 0;
     b->out = (dsf_bench_out){take_line, show_progress, o};
-    b->repeat = o->repeat ? (int)o->repeat : prompts ? 5 : 101;
+    b->repeat = o->repeat ? (int)o->repeat : prompts ? 5 : on_device(o) ? 25 : 101;
     b->conditions = o->conditions;
     if (o->baseline) DSF_TRY(open_baseline(o->baseline, &b->baseline));
     /* The memory of the process is what `memory` measures: no buffer beside it. */
-    DSF_TRY(dsf_bench_open(b, (int)o->in.threads, memory || dump ? 0 : (size_t)2 << 30));
+    bool host_rates = !memory && !dump && !on_device(o);
+    DSF_TRY(dsf_bench_open(b, (int)o->in.threads, host_rates ? (size_t)2 << 30 : 0));
     DSF_TRY(measure(b, o));
     return o->json_out ? dsf_inputs_write(o->json_out, &o->lines) : DSF_OK;
 }
@@ -136,6 +151,8 @@ int dsf_cmd_bench(int argc, char **argv)
         {"--op", OPT_STRING, &o.op, "GLOB", "op: only operations of this name"},
         {"--shape", OPT_STRING, &o.shape, "SIZES", "op: sizes in the order of the op's letters"},
         {"--rows", OPT_INT, &o.rows, "N", "op: only cases of N rows"},
+        {"--variant", OPT_STRING, &o.variant, "GLOB",
+         "op on a GPU: these kernels (default: what a plan takes)"},
         {"--at", OPT_LIST, &o.at, "N,N", "decode: context lengths to measure at (default 128)"},
         {"--tokens", OPT_INT, &o.tokens, "N",
          "decode: tokens at each (32); prompt of prefill (512), dump (4096)"},

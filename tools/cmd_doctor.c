@@ -5,6 +5,7 @@
 #include "base/pool.h"
 #include "cmd.h"
 #include "config.h"
+#include "device.h"
 #include "op.h"
 
 static void line(dsf_buf *b, bool json, const char *name, bool have, const char *consequence)
@@ -44,7 +45,9 @@ int dsf_cmd_doctor(int argc, char **argv)
     line(&b, json, "hdf5", HAVE_HDF5,
          HAVE_HDF5 ? "dump, diff, graft and verify work"
                    : "dump, diff, graft and verify answer exit 3");
-    line(&b, json, "cuda", false, "not in this version: --backend cuda answers exit 3");
+    const char *why = NULL;
+    bool cuda = dsf_device_count(&why) > 0; /* this process forks no more */
+    line(&b, json, "cuda", cuda, cuda ? "a Hopper device: --backend cuda works" : why);
     line(&b, json, "nccl", false, "not in this version: one process, no GPUs");
     line(&b, json, "verbs", false, "not in this version: no RDMA");
     if (json) {

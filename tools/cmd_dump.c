@@ -82,7 +82,7 @@ static dsf_status run(options *o, dsf_dump_run_report *r)
     if (o->compress && o->stats)
         DSF_TRY(DSF_FAIL(DSF_EINVAL, "--compress: statistics are small as they are"));
     if (o->max_bytes) DSF_TRY(dsf_inputs_size("--max-bytes", o->max_bytes, &d.max_bytes));
-    d.backend = d.engine.variants && strcmp(d.engine.variants, "ref") == 0 ? "ref" : "cpu";
+    d.backend = dsf_inputs_backend_name(d.engine.variants);
     if (!o->from) {
         DSF_TRY_OUT(dsf_inputs_ids(&o->in, &bpe, &ids));
         d.ids = ids.id;

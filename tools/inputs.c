@@ -9,6 +9,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "device.h"
+#include "plan/plan.h"
 #include "text/chat.h"
 
 dsf_status dsf_inputs_read(const char *path, dsf_buf *b)
@@ -150,18 +152,34 @@ static dsf_status pick_prefill(const char *word, dsf_prefill *out)
     return DSF_FAIL(DSF_EINVAL, "--prefill %s: exact, cone or replay", word);
 }
 
+const char *dsf_inputs_backend_name(const char *variants)
+{
+    if (dsf_plan_target(0, variants) & DSF_NEEDS_SM90) return "cuda";
+    return variants && strcmp(variants, "ref") == 0 ? "ref" : "cpu";
+}
+
+/* "cuda" and the user's words behind it. */
+static const char *device_mask(const char *words, char *room, size_t n)
+{
+    if (!words || !*words) return "cuda";
+    return snprintf(room, n, "cuda,%s", words) < (int)n ? room : NULL;
+}
+
 dsf_status dsf_inputs_backend(const char *word, const char **variants, const char **name)
 {
+    static char mask[1024]; /* lives as long as the options that point to it: the process */
     const char *b = word ? word : "auto";
-    *name = strcmp(b, "ref") == 0 ? "ref" : "cpu";
-    if (strcmp(b, "cuda") == 0)
-        return DSF_FAIL(DSF_ENOTSUP, "--backend cuda: this version has no CUDA kernels");
-    if (strcmp(b, "ref") != 0 && strcmp(b, "auto") != 0 && strcmp(b, "cpu") != 0)
+    bool ref = strcmp(b, "ref") == 0, cuda = strcmp(b, "cuda") == 0, any = strcmp(b, "auto") == 0;
+    if (!ref && !cuda && !any && strcmp(b, "cpu") != 0)
         return DSF_FAIL(DSF_EINVAL, "--backend %s: auto, cpu, ref or cuda", b);
-    if (strcmp(b, "ref") == 0 && *variants)
+    if (ref && *variants)
         return DSF_FAIL(DSF_EINVAL, "--backend ref is a mask already: --variants %s beside it",
                         *variants);
-    if (strcmp(b, "ref") == 0) *variants = "ref";
+    if (any && !*variants) cuda = dsf_device_probe() > 0;
+    *name = ref ? "ref" : cuda ? "cuda" : "cpu";
+    if (ref) *variants = "ref";
+    if (cuda) *variants = device_mask(*variants, mask, sizeof mask);
+    if (cuda && !*variants) return DSF_FAIL(DSF_EINVAL, "--variants is too long");
     return DSF_OK;
 }
 

@@ -1,34 +1,58 @@
 /* Runs a placed plan: binds memory once, then for each pass patches the row views and walks the
- * steps. The only code that knows taps and timers exist. No allocation after open. */
+ * steps. The only code that knows taps and timers exist. No allocation after open (what the driver
+ * keeps of a captured graph is its own). */
 #ifndef DSF_EXEC_EXEC_H
 #define DSF_EXEC_EXEC_H
 
-#include "plan/plan.h"
+#include "exec/place.h"
+#include "exec/space.h"
 
 typedef struct {
     int64_t first, count; /* rows [first, first + count) of the pass */
 } dsf_row_range;
 
+enum { DSF_EXEC_SETS = DSF_ROWS_LAYER + 2 * 128 };
+
+typedef struct dsf_exec dsf_exec;
+
 typedef struct {
+    dsf_pool *pool;             /* host: worker threads; may be NULL */
+    const dsf_exec *cache_from; /* share the caches of that exec (same layout); NULL: own ones */
+    bool timed;                 /* keep the time of each step */
+    dsf_device *device;         /* what the plan was chosen for; NULL: the host */
+    const dsf_place *place;     /* device: where the constants are */
+    bool graphs;                /* device: replay passes whose rows came before */
+} dsf_exec_setup;
+
+struct dsf_exec {
     dsf_plan *plan;
-    dsf_pool *pool;
-    uint8_t *scratch, *cache, *input,
-        *worker;         /* cache may belong to another exec of the same model */
-    size_t worker_bytes; /* all workers */
-    bool owns_cache;
-    struct {
+    dsf_exec_setup setup;
+    uint8_t *scratch, *cache, *worker; /* in the plan's space; cache may be another exec's */
+    uint8_t *input, *input_there;      /* where the caller writes, where kernels read: the same on a
+                                          host */
+    size_t worker_bytes;               /* all workers */
+    struct dsf_given {
         const void *data;
         int64_t rows;
-    } * given;        /* by value index */
+        uint8_t *there; /* device: its copy */
+        size_t bytes;
+    } * given;      /* by value index */
+    uint8_t *shown; /* device: the tap being shown */
+    size_t shown_bytes;
+    uint8_t *result;         /* device: results of the last pass, at the values' own places */
+    struct dsf_stage *stage; /* device: table rows on their way, one for each gathering step */
+    int n_stages;
+    struct dsf_replay *replay; /* device: captured passes */
     int64_t *step_ns; /* time spent in each step since the last reset; NULL: not measured */
-    int64_t passes, rows_run[DSF_ROWS_LAYER + 2 * 128]; /* rows computed so far, by row set */
-} dsf_exec;
+    int64_t passes, rows_run[DSF_EXEC_SETS]; /* rows computed so far, by row set */
+};
 
-/* plan: chosen and placed; outlives the exec, which patches its arguments. cache_from: share the
- * caches of that exec (same cache layout), NULL: own ones. */
-DSF_MUST dsf_status dsf_exec_open(dsf_exec *e, dsf_plan *plan, dsf_pool *pool,
-                                  const dsf_exec *cache_from, bool timed);
+/* plan: chosen and placed; outlives the exec, which patches its arguments. */
+DSF_MUST dsf_status dsf_exec_open(dsf_exec *e, dsf_plan *plan, const dsf_exec_setup *setup);
 void dsf_exec_close(dsf_exec *e);
+/* Bytes that an exec of this plan takes beside scratch, caches, inputs and workers: staging and
+ * results of a device, pinned host memory included in *near. */
+size_t dsf_exec_extra_bytes(const dsf_plan *p, size_t *near);
 
 /* Where the caller writes this input before a pass; NULL when the plan does not use it. */
 void *dsf_exec_input(const dsf_exec *e, dsf_input input, int index);
@@ -37,9 +61,22 @@ void *dsf_exec_input(const dsf_exec *e, dsf_input input, int index);
 DSF_MUST dsf_status dsf_exec_give(dsf_exec *e, dsf_tap tap, const void *data, int64_t rows);
 /* One pass over the row ranges, indexed by row set. sink may be NULL. */
 DSF_MUST dsf_status dsf_exec_run(dsf_exec *e, const dsf_row_range *range, const dsf_tap_sink *sink);
-/* View of a tapped value after a run (logits, draft ids); EINVAL when the plan has none. */
+/* View of a tapped value after a run (logits, draft ids), in host memory; EINVAL when the plan has
+ * none. */
 DSF_MUST dsf_status dsf_exec_result(const dsf_exec *e, dsf_tap tap, dsf_tensor *out);
-/* View of a cache value by name ("ring3"); false when there is none. */
+/* View of a cache value by name ("ring3") in the exec's space (dsf_space_read and _write); false
+ * when there is none. */
 bool dsf_exec_cache(const dsf_exec *e, const char *name, dsf_tensor *out);
+
+/* ---- inside ---- */
+
+/* Where kernels find value v (run.c). */
+uint8_t *dsf_exec_data(const dsf_exec *e, dsf_val v);
+DSF_MUST dsf_status dsf_replay_open(dsf_exec *e);
+/* replay.c: *done: the pass was queued from a graph. Else the steps are to be queued now, and
+ * end() is to be called after them. */
+DSF_MUST dsf_status dsf_replay_begin(dsf_exec *e, const dsf_row_range *range, bool *done);
+DSF_MUST dsf_status dsf_replay_end(dsf_exec *e, dsf_status st);
+void dsf_replay_close(dsf_exec *e);
 
 #endif

@@ -32,11 +32,15 @@ typedef struct {
     int64_t rewind; /* positions a session can be taken back at once; 0: 16 */
     dsf_prefill prefill;
     int threads;          /* 0: the processors of this process */
-    const char *variants; /* kernel mask: NULL, "ref", "-avx512", "-avx512:attn" */
+    const char *variants; /* kernel mask: NULL, "ref", "-avx512", "-avx512:attn"; "cuda" alone or
+                             before such words: on a device */
+    int device;           /* which of the usable CUDA devices; 0: the first */
+    bool eager;           /* device: launch every pass anew, replay none */
     bool all_logits;      /* logits of every row of a pass, not of the last one only; exact only */
     bool unfused;         /* index scores become observable: more memory, [chunk, context] bf16 */
     bool timed;           /* keep the time of each step */
     bool given_embed;     /* rows come with their embedding (image spans), dsf_session_feed_embed */
+    const struct dsf_synthetic *synthetic; /* in place of `model`; serve/load.h; a device only */
     const dsf_tap_sink
         *sink; /* planned for: only what it wants is kept observable; must outlive the engine */
     const char *const

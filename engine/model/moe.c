@@ -4,10 +4,13 @@
 static dsf_expert_tables tables(dsf_build *b, int layer)
 {
     dsf_val v[DSF_N_EXPERT_TABLES];
+    const int64_t each = (int64_t)b->c->moe_inter_dim * b->c->dim; /* weights of one matrix */
     static const char *const name[] = {"w1", "s1", "w3", "s3", "w2", "s2"};
     for (int i = 0; i < DSF_N_EXPERT_TABLES; i++) {
         dsf_tensor t = dsf_weights_experts(b->m->weights, layer, (dsf_expert_table)i);
-        v[i] = dsf_plan_const(b->p, name[i], &t);
+        bool scale = i == DSF_EXPERT_S1 || i == DSF_EXPERT_S3 || i == DSF_EXPERT_S2;
+        v[i] = dsf_plan_table(b->p, name[i], &t, (size_t)(scale ? each / 32 : each / 2),
+                              scale ? DSF_E8M0 : DSF_E2M1X2);
     }
     return (dsf_expert_tables){.w1 = v[DSF_EXPERT_W1],
                                .s1 = v[DSF_EXPERT_S1],

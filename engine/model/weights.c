@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/mem.h"
 
@@ -49,7 +50,7 @@ static dsf_status fill(dsf_weights *w, const dsf_ckpt *k)
     return DSF_OK;
 }
 
-dsf_status dsf_weights_open(dsf_weights *w, const dsf_config *c, const dsf_ckpt *k)
+static dsf_status take_tables(dsf_weights *w, const dsf_config *c)
 {
     *w = (dsf_weights){.config = c, .n_layers = c->n_layers + c->n_mtp_layers};
     w->most_experts = c->n_routed_experts > c->dspark_n_routed_experts ? c->n_routed_experts
@@ -57,22 +58,114 @@ dsf_status dsf_weights_open(dsf_weights *w, const dsf_config *c, const dsf_ckpt 
     size_t views = (size_t)(w->n_layers + 1) * DSF_N_ROLES * 2;
     size_t pointers = (size_t)w->n_layers * DSF_N_EXPERT_TABLES * (size_t)w->most_experts;
     w->table_bytes = (int64_t)(views * sizeof(dsf_tensor) + pointers * sizeof(int64_t));
-    dsf_status st = DSF_OK;
-    DSF_TRY_OUT(dsf_mem_new(&w->view, views, sizeof(dsf_tensor)));
-    DSF_TRY_OUT(dsf_mem_new(&w->experts, pointers, sizeof(int64_t)));
-    DSF_TRY_OUT(fill(w, k));
-    return DSF_OK;
-out:
+    DSF_TRY(dsf_mem_new(&w->view, views, sizeof(dsf_tensor)));
+    return dsf_mem_new(&w->experts, pointers, sizeof(int64_t));
+}
+
+dsf_status dsf_weights_open(dsf_weights *w, const dsf_config *c, const dsf_ckpt *k)
+{
+    dsf_status st = take_tables(w, c);
+    if (st == DSF_OK) st = fill(w, k);
+    if (st == DSF_OK) return st;
     dsf_weights_close(w);
-    return st;
+    return dsf_error_pass(st, DSF_HERE);
+}
+
+/* ---- synthetic ---- */
+
+enum { APART = 256, PIECE = 1 << 20 }; /* between two addresses; bytes that one task fills */
+
+typedef struct {
+    uint8_t *at;
+    size_t bytes;
+    uint64_t seed;
+    bool scale;
+} filling;
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+/* Codes of all signs, exponent fields 5..8; scales 2^-7 to 2^-4. */
+static void fill_piece(void *arg, int64_t piece, int worker)
+{
+    (void)worker;
+    const filling *f = arg;
+    const uint64_t ones = 0x0101010101010101u;
+    size_t from = (size_t)piece * PIECE, to = from + PIECE < f->bytes ? from + PIECE : f->bytes;
+    for (size_t i = from; i < to; i += 8) {
+        uint64_t bits = mix(f->seed + i * 0x9E3779B97F4A7C15u);
+        bits = f->scale ? (bits & 0x03 * ones) + 120 * ones : (bits & 0x9F * ones) + 0x28 * ones;
+        memcpy(f->at + i, &bits, to - i < 8 ? to - i : 8);
+    }
+}
+
+static dsf_status make_table(dsf_weights *w, const dsf_name *n, dsf_tensor *t, uint64_t seed,
+                             dsf_pool *pool)
+{
+    void *p = NULL;
+    if (w->n_tables == (int)(sizeof w->table / sizeof *w->table))
+        return DSF_FAIL(DSF_EINVAL, "%s: more Engram tables than %d", n->name, w->n_tables);
+    DSF_TRY(dsf_mem_map(&p, (size_t)n->bytes));
+    w->table[w->n_tables] = p;
+    w->table_size[w->n_tables++] = (size_t)n->bytes;
+    filling f = {p, (size_t)n->bytes, mix(seed + (uint64_t)w->n_tables), n->scale};
+    dsf_pool_run(pool, (n->bytes + PIECE - 1) / PIECE, fill_piece, &f);
+    t->data = p;
+    return DSF_OK;
+}
+
+static dsf_status make_all(dsf_weights *w, uint64_t seed, dsf_pool *pool)
+{
+    dsf_names it = dsf_names_begin(w->config);
+    dsf_name n;
+    size_t at = 0;
+    while (dsf_names_next(&it, &n)) w->reserved_bytes += ((size_t)n.bytes + APART) / APART * APART;
+    void *p = mmap(NULL, w->reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    if (p == MAP_FAILED)
+        return DSF_FAIL(DSF_ENOMEM, "%zu bytes of addresses for synthetic weights",
+                        w->reserved_bytes);
+    w->reserved = p;
+    it = dsf_names_begin(w->config);
+    while (dsf_names_next(&it, &n)) {
+        dsf_tensor t = {.dtype = n.dtype, .rank = n.rank, .data = w->reserved + at};
+        memcpy(t.dim, n.dim, sizeof t.dim);
+        if (n.role == DSF_ROLE_ENGRAM_EMBED) DSF_TRY(make_table(w, &n, &t, seed, pool));
+        put(w, &n, &t);
+        at += ((size_t)n.bytes + APART) / APART * APART;
+        w->mapped_bytes += n.bytes;
+    }
+    return DSF_OK;
+}
+
+dsf_status dsf_weights_open_synthetic(dsf_weights *w, const dsf_config *c, uint64_t seed,
+                                      dsf_pool *pool)
+{
+    dsf_status st = take_tables(w, c);
+    if (st == DSF_OK) st = make_all(w, seed, pool);
+    if (st == DSF_OK) return st;
+    dsf_weights_close(w);
+    return dsf_error_pass(st, DSF_HERE);
+}
+
+int64_t dsf_weights_reserved(const dsf_weights *w, const void *p)
+{
+    const uint8_t *at = p;
+    bool inside = w->reserved && at >= w->reserved && at < w->reserved + w->reserved_bytes;
+    return inside ? at - w->reserved : -1;
 }
 
 void dsf_weights_close(dsf_weights *w)
 {
     dsf_mem_free(w->view);
     dsf_mem_free(w->experts);
-    w->view = NULL;
-    w->experts = NULL;
+    if (w->reserved) (void)munmap(w->reserved, w->reserved_bytes);
+    for (int i = 0; i < w->n_tables; i++) dsf_mem_unmap(w->table[i], w->table_size[i]);
+    *w = (dsf_weights){.config = w->config};
 }
 
 int dsf_weights_n_experts(const dsf_weights *w, int layer)

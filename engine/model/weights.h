@@ -3,6 +3,7 @@
 #ifndef DSF_MODEL_WEIGHTS_H
 #define DSF_MODEL_WEIGHTS_H
 
+#include "base/pool.h"
 #include "ckpt/index.h"
 #include "model/config.h"
 #include "model/names.h"
@@ -26,10 +27,22 @@ typedef struct {
     int most_experts;
     int64_t table_bytes;  /* heap bytes of both arrays: a line of the memory plan */
     int64_t mapped_bytes; /* of all views */
+    uint8_t *reserved;    /* synthetic: addresses that stand for tensors, never read */
+    size_t reserved_bytes;
+    void *table[DSF_MAX_ENGRAMS]; /* synthetic: Engram tables, the only tensors that are there */
+    size_t table_size[DSF_MAX_ENGRAMS];
+    int n_tables;
 } dsf_weights;
 
 /* ckpt and config must outlive it. ECORRUPT names what is missing or misshapen. */
 DSF_MUST dsf_status dsf_weights_open(dsf_weights *w, const dsf_config *c, const dsf_ckpt *k);
+/* Weights of a config without a checkpoint, for benchmarks on a device: every tensor has an address
+ * of its own that only names it (dsf_weights_reserved); what the device holds there is made by its
+ * reader. Engram tables, which stay on the host, are filled from the seed. */
+DSF_MUST dsf_status dsf_weights_open_synthetic(dsf_weights *w, const dsf_config *c, uint64_t seed,
+                                               dsf_pool *pool);
+/* Offset of a named-only tensor, which is its identity; -1 for memory that is there. */
+int64_t dsf_weights_reserved(const dsf_weights *w, const void *p);
 void dsf_weights_close(dsf_weights *w);
 
 /* Tensor of a role; layer -1 for roles outside layers. Must exist (dsf_names_has). */

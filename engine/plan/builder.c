@@ -90,6 +90,16 @@ dsf_val dsf_plan_const(dsf_plan *p, const char *name, const dsf_tensor *w)
     return index_of(p, v);
 }
 
+dsf_val dsf_plan_table(dsf_plan *p, const char *name, const dsf_tensor *w, size_t bytes,
+                       dsf_dtype target)
+{
+    dsf_val v = dsf_plan_const(p, name, w);
+    if (v == DSF_NO_VAL) return v;
+    p->value[v].target_bytes = bytes;
+    p->value[v].target = target;
+    return v;
+}
+
 dsf_val dsf_plan_cache(dsf_plan *p, const char *name, dsf_dtype t, int rank, const int64_t *dim)
 {
     dsf_value *v = new_value(p, name, DSF_VALUE_CACHE, t);

@@ -131,59 +131,93 @@ static bool known_variant(const char *name, size_t n, const char *op_name, size_
     return false;
 }
 
+/* Length of the word that chooses a device, with its comma; 0: the host. */
+static size_t device_word(const char *mask)
+{
+    static const char word[] = "cuda";
+    size_t n = sizeof word - 1;
+    if (!mask || strncmp(mask, word, n) != 0 || (mask[n] && mask[n] != ',')) return 0;
+    return n + (mask[n] == ',');
+}
+
+unsigned dsf_plan_target(unsigned machine, const char *mask)
+{
+    return device_word(mask) ? (unsigned)DSF_NEEDS_SM90 : machine;
+}
+
 /* A word that takes nothing away is a mistake of the user's, not a wish fulfilled. */
 static dsf_status check_mask(const char *mask)
 {
     if (!mask || strcmp(mask, "ref") == 0) return DSF_OK;
-    for (const char *m = mask; *m;) {
+    for (const char *m = mask + device_word(mask); *m;) {
         size_t n = strcspn(m, ",");
         const char *at = memchr(m, ':', n);
         size_t nv = at ? (size_t)(at - m) : n;
         if (m[0] != '-' || !known_variant(m + 1, nv - 1, at ? at + 1 : NULL, at ? n - nv - 1 : 0))
             return DSF_FAIL(DSF_EINVAL,
                             "kernel mask: \"%.*s\" is neither \"ref\" nor \"-VARIANT\" nor "
-                            "\"-VARIANT:OPERATION\" (\"-avx512:attn\")",
+                            "\"-VARIANT:OPERATION\" (\"-avx512:attn\"), nor \"cuda\" in front",
                             (int)n, m);
         m += n + (m[n] == ',');
     }
     return DSF_OK;
 }
 
+/* Values start at what the copy engine of a device wants; a cache line is enough for a host. */
+static size_t alignment(const dsf_plan *p) { return p->target & DSF_NEEDS_SM90 ? 256 : 64; }
+
 dsf_status dsf_plan_choose(dsf_plan *p, unsigned machine, const char *mask)
 {
     DSF_TRY(check_mask(mask));
     p->worker_bytes = 0;
+    p->target = dsf_plan_target(machine, mask);
+    mask = mask ? mask + device_word(mask) : NULL;
     for (int i = 0; i < p->n_steps; i++) {
         dsf_step *s = &p->step[i];
         const void *args = p->args + s->args;
         s->variant = NULL;
         for (int k = s->op->n_variants - 1; k >= 0 && !s->variant; k--) {
             const dsf_variant *v = &s->op->variant[k];
-            if (!v->run || (v->needs & ~machine) || masked(mask, s->op, v)) continue;
+            if (!dsf_variant_runs(v, p->target) || masked(mask, s->op, v)) continue;
             if (v->accepts && !v->accepts(args)) continue;
             s->variant = v;
         }
         if (!s->variant)
-            return DSF_FAIL(DSF_ENOTSUP, "%s: no variant is left for these shapes", s->op->name);
+            return DSF_FAIL(DSF_ENOTSUP, "%s: no %s variant is left for these shapes", s->op->name,
+                            p->target & DSF_NEEDS_SM90 ? "CUDA" : "host");
         size_t scratch = s->variant->scratch ? s->variant->scratch(args) : 0;
         if (scratch > p->worker_bytes) p->worker_bytes = scratch;
     }
-    p->worker_bytes = (p->worker_bytes + 63) & ~(size_t)63;
+    p->worker_bytes = (p->worker_bytes + alignment(p) - 1) & ~(alignment(p) - 1);
     return DSF_OK;
 }
 
 /* ---- place ---- */
 
-static size_t value_bytes(const dsf_value *v)
+static size_t value_bytes(const dsf_plan *p, const dsf_value *v)
 {
+    size_t align = alignment(p);
     dsf_tensor t = {.dtype = v->dtype, .rank = v->rank};
     memcpy(t.dim, v->dim, sizeof t.dim);
-    return ((size_t)dsf_tensor_bytes(&t) + 63) & ~(size_t)63;
+    return ((size_t)dsf_tensor_bytes(&t) + align - 1) & ~(align - 1);
+}
+
+/* Lives to the end, and has a place among the results. */
+static void keep_result(dsf_plan *p, dsf_val v)
+{
+    dsf_value *r = &p->value[dsf_plan_base(p, v)];
+    r->last = p->n_steps;
+    if (r->result != DSF_NO_RESULT) return;
+    r->result = p->result_bytes;
+    p->result_bytes += value_bytes(p, r);
 }
 
 static void find_lifetimes(dsf_plan *p)
 {
-    for (int i = 0; i < p->n_values; i++) p->value[i].first = p->value[i].last = -1;
+    for (int i = 0; i < p->n_values; i++) {
+        p->value[i].first = p->value[i].last = -1;
+        p->value[i].result = DSF_NO_RESULT;
+    }
     for (int i = 0; i < p->n_steps; i++)
         for (int k = 0; k < p->step[i].op->n_operands; k++) {
             dsf_val v = dsf_plan_base(p, p->step[i].operand[k]);
@@ -193,8 +227,7 @@ static void find_lifetimes(dsf_plan *p)
         }
     for (int i = 0; i < p->n_steps; i++)
         for (int k = 0; k < p->step[i].n_taps; k++)
-            if (is_result(p->step[i].tap[k].tap.id))
-                p->value[dsf_plan_base(p, p->step[i].tap[k].value)].last = p->n_steps;
+            if (is_result(p->step[i].tap[k].tap.id)) keep_result(p, p->step[i].tap[k].value);
 }
 
 /* Lowest offset at which v overlaps no placed value that lives at the same time. */
@@ -247,7 +280,7 @@ static dsf_status place_scratch(dsf_plan *p)
         for (int k = 0; k < n; k++)
             if (p->value[placed[k]].last >= v->first) placed[live++] = placed[k];
         n = live;
-        v->bytes = value_bytes(v);
+        v->bytes = value_bytes(p, v);
         v->offset = lowest_fit(p, placed, n, v);
         placed[n++] = order[i].value;
         if (v->offset + v->bytes > p->scratch_bytes) p->scratch_bytes = v->offset + v->bytes;
@@ -260,6 +293,7 @@ out:
 
 dsf_status dsf_plan_place(dsf_plan *p)
 {
+    p->result_bytes = 0;
     find_lifetimes(p);
     dsf_arena cache = {.name = "cache", .cap = SIZE_MAX},
               input = {.name = "inputs", .cap = SIZE_MAX};
@@ -267,9 +301,10 @@ dsf_status dsf_plan_place(dsf_plan *p)
         dsf_value *v = &p->value[i];
         if ((v->kind != DSF_VALUE_CACHE && v->kind != DSF_VALUE_INPUT) || v->base != DSF_NO_VAL)
             continue;
-        v->bytes = value_bytes(v); /* caches keep their place whether or not this plan uses them */
-        DSF_TRY(
-            dsf_arena_take(v->kind == DSF_VALUE_CACHE ? &cache : &input, v->bytes, 64, &v->offset));
+        v->bytes =
+            value_bytes(p, v); /* caches keep their place whether or not this plan uses them */
+        DSF_TRY(dsf_arena_take(v->kind == DSF_VALUE_CACHE ? &cache : &input, v->bytes, alignment(p),
+                               &v->offset));
     }
     p->cache_bytes = cache.peak;
     p->input_bytes = input.peak;

@@ -82,14 +82,20 @@ typedef struct {
     int rank;
     int64_t dim[DSF_MAX_RANK]; /* dim[0] of a row value: the most rows of a pass */
     int rows;                  /* row set, or DSF_ROWS_NONE */
-    dsf_val base;           /* a view of that value's bytes with another shape; DSF_NO_VAL: none */
-    const void *data;       /* CONST */
+    dsf_val base;        /* a view of that value's bytes with another shape; DSF_NO_VAL: none */
+    const void *data;    /* CONST */
+    size_t target_bytes; /* CONST of I64, a table of pointers: what each leads to */
+    dsf_dtype target;
     int input, input_index; /* INPUT */
     dsf_tap tap;            /* GIVEN */
     int first, last;        /* steps that write it first and read it last; -1: none */
+    size_t result; /* a result's place among the results, where they are copied out of a device's
+                      memory; DSF_NO_RESULT */
     size_t offset,
         bytes; /* SCRATCH: in the scratch arena; CACHE: in the cache arena; INPUT: in the inputs */
 } dsf_value;
+
+#define DSF_NO_RESULT SIZE_MAX
 
 enum { DSF_MAX_OPERANDS = 20, DSF_STEP_TAPS = 4 };
 
@@ -127,7 +133,10 @@ typedef struct {
     dsf_plan_size size;
     int n_layers; /* backbone layers: tells stages from layers in tap names */
     size_t scratch_bytes, cache_bytes, input_bytes;
-    size_t worker_bytes; /* kernel scratch of one worker: the most that a chosen variant asks for */
+    size_t result_bytes; /* of what the caller reads after a run */
+    size_t worker_bytes; /* kernel scratch of one worker (device: in all): the most that a chosen
+                            variant asks for */
+    unsigned target;     /* what the variants were chosen for */
     /* Recording state. */
     dsf_status status; /* sticky: the first failure; everything after it is a no-op */
     int rows_now, layer_now;
@@ -142,6 +151,9 @@ int64_t dsf_plan_capacity(const dsf_plan *p, int rows);
 /* Values. Row values take the current row set. All return DSF_NO_VAL after a failure. */
 dsf_val dsf_plan_scratch(dsf_plan *p, const char *name, dsf_dtype t, int rank, const int64_t *tail);
 dsf_val dsf_plan_const(dsf_plan *p, const char *name, const dsf_tensor *w);
+/* A table of pointers, each to `bytes` bytes of a tensor of type `target`. */
+dsf_val dsf_plan_table(dsf_plan *p, const char *name, const dsf_tensor *w, size_t bytes,
+                       dsf_dtype target);
 dsf_val dsf_plan_cache(dsf_plan *p, const char *name, dsf_dtype t, int rank, const int64_t *dim);
 /* One value for each (input, index); tail: the dimensions after the rows (rank 1: none). */
 dsf_val dsf_plan_input(dsf_plan *p, dsf_input input, int index, int rank, const int64_t *tail);
@@ -175,9 +187,15 @@ void dsf_plan_show(dsf_plan *p, dsf_tap_id id, int layer, dsf_val v);
  * goes too. */
 DSF_MUST dsf_status dsf_plan_prune(dsf_plan *p, const dsf_tap_sink *wanted,
                                    bool (*missing)(void *ud, dsf_tap tap), void *ud);
-/* Picks a variant for each step: the last row of the op's table that the machine has, `mask` allows
- * and that accepts the shapes. mask: "ref" (only the reference), or "-avx512,-op:attn" (minus what
- * is named). */
+/* Optional, between prune and choose: sequences of steps become one fused step (ops/fused.h) where
+ * the target has a kernel for it; target 0 takes the references. Values that a sink wants stay. */
+DSF_MUST dsf_status dsf_plan_fuse(dsf_plan *p, unsigned target);
+/* The target that a mask names: DSF_NEEDS_SM90 alone for one that starts with the word "cuda", else
+ * `machine`. */
+unsigned dsf_plan_target(unsigned machine, const char *mask);
+/* Picks a variant for each step: the last row of the op's table that the target has, `mask` allows
+ * and that accepts the shapes. mask: "ref" (only the reference), or "-avx512,-avx512:attn" (minus
+ * what is named); "cuda" alone or before such words: a device's variants. */
 DSF_MUST dsf_status dsf_plan_choose(dsf_plan *p, unsigned machine, const char *mask);
 /* Lifetimes to offsets. */
 DSF_MUST dsf_status dsf_plan_place(dsf_plan *p);

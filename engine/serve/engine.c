@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "synth.h"
 
 static void fill_defaults(dsf_options *o, const dsf_config *c)
 {
@@ -57,21 +58,47 @@ static dsf_status make_plan(dsf_engine *e, dsf_plan **out, bool draft)
     return dsf_plan_place(*out);
 }
 
+/* The weights that both plans read, by name and size: nothing is allocated yet. */
+static dsf_status plan_weights(dsf_engine *e)
+{
+    if (!e->device) return DSF_OK;
+    DSF_TRY(dsf_place_open(&e->place, e->device));
+    DSF_TRY(dsf_place_add(e->place, e->plan));
+    return e->draft_plan ? dsf_place_add(e->place, e->draft_plan) : DSF_OK;
+}
+
 static dsf_status make_plans(dsf_engine *e)
 {
     e->load.model.unfused = e->opt.unfused;
     DSF_TRY(make_plan(e, &e->plan, false));
     if (e->load.config.n_mtp_layers > 0) DSF_TRY(make_plan(e, &e->draft_plan, true));
+    DSF_TRY(plan_weights(e));
     dsf_memory_plan(e, &e->budget);
     return dsf_memory_check(e, &e->budget);
+}
+
+/* A tensor that only has a name is made on the device; constants of the model itself are copied. */
+static dsf_status make_weight(void *ud, dsf_device *d, void *there, const dsf_placed *t)
+{
+    const dsf_engine *e = ud;
+    int64_t name = dsf_weights_reserved(&e->load.weights, t->host);
+    if (name < 0) return dsf_device_put(d, there, t->host, t->bytes);
+    return dsf_synth_fill(d, there, t->bytes, t->dtype, t->width,
+                          e->opt.synthetic->seed + (uint64_t)name);
 }
 
 static dsf_status take_memory(dsf_engine *e)
 {
     DSF_TRY(dsf_pool_open(&e->pool, e->opt.threads));
-    DSF_TRY(dsf_exec_open(&e->exec, e->plan, e->pool, NULL, e->opt.timed));
-    if (e->draft_plan)
-        DSF_TRY(dsf_exec_open(&e->draft, e->draft_plan, e->pool, &e->exec, e->opt.timed));
+    if (e->place) DSF_TRY(dsf_place_load(e->place, e->opt.synthetic ? make_weight : NULL, e));
+    dsf_exec_setup setup = {.pool = e->pool,
+                            .timed = e->opt.timed,
+                            .device = e->device,
+                            .place = e->place,
+                            .graphs = !e->opt.eager};
+    DSF_TRY(dsf_exec_open(&e->exec, e->plan, &setup));
+    setup.cache_from = &e->exec;
+    if (e->draft_plan) DSF_TRY(dsf_exec_open(&e->draft, e->draft_plan, &setup));
     DSF_TRY(dsf_mem_new(&e->slot_taken, (size_t)e->opt.slots, sizeof *e->slot_taken));
     for (int i = 0; i < DSF_N_INPUTS; i++) e->in[i] = dsf_exec_input(&e->exec, (dsf_input)i, 0);
     for (int i = 0; i < e->load.config.n_engram; i++)
@@ -87,7 +114,14 @@ static dsf_status open_all(dsf_engine *e)
     int n = 0;
     while (e->opt.accept_config && e->opt.accept_config[n]) n++;
     const dsf_config_accept accept = {e->opt.accept_config, n};
-    DSF_TRY(dsf_load_open(&e->load, e->opt.model, &accept));
+    bool device = (dsf_plan_target(0, e->opt.variants) & DSF_NEEDS_SM90) != 0;
+    if (e->opt.synthetic && !device)
+        return DSF_FAIL(DSF_ENOTSUP, "synthetic weights are made on a CUDA device");
+    if (device) DSF_TRY(dsf_device_open(&e->device, e->opt.device));
+    if (e->opt.synthetic)
+        DSF_TRY(dsf_load_synthetic(&e->load, e->opt.synthetic, dsf_pool_processors()));
+    else
+        DSF_TRY(dsf_load_open(&e->load, e->opt.model, &accept));
     fill_defaults(&e->opt, &e->load.config);
     DSF_TRY(check_options(&e->opt, &e->load.config));
     DSF_TRY(make_plans(e));
@@ -97,7 +131,7 @@ static dsf_status open_all(dsf_engine *e)
 dsf_status dsf_engine_open(dsf_engine **out, const dsf_options *opt)
 {
     dsf_engine *e = NULL;
-    if (!opt->model) return DSF_FAIL(DSF_EINVAL, "no model folder given");
+    if (!opt->model && !opt->synthetic) return DSF_FAIL(DSF_EINVAL, "no model folder given");
     DSF_TRY(dsf_mem_new(&e, 1, sizeof *e));
     e->opt = *opt;
     dsf_status st = open_all(e);
@@ -106,7 +140,8 @@ dsf_status dsf_engine_open(dsf_engine **out, const dsf_options *opt)
         return dsf_error_pass(st, DSF_HERE);
     }
     dsf_log_line(&e->opt.log, DSF_LOG_INFO, "open model=%s steps=%d scratch=%zu caches=%zu",
-                 opt->model, e->plan->n_steps, e->plan->scratch_bytes, e->plan->cache_bytes);
+                 opt->model ? opt->model : "(synthetic)", e->plan->n_steps, e->plan->scratch_bytes,
+                 e->plan->cache_bytes);
     *out = e;
     return DSF_OK;
 }
@@ -118,6 +153,8 @@ void dsf_engine_close(dsf_engine *e)
     dsf_exec_close(&e->exec);
     dsf_plan_close(e->draft_plan);
     dsf_plan_close(e->plan);
+    dsf_place_close(e->place);
+    dsf_device_close(e->device);
     dsf_pool_close(e->pool);
     dsf_load_close(&e->load);
     dsf_mem_free(e->slot_taken);

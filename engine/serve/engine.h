@@ -11,6 +11,8 @@ struct dsf_engine {
     dsf_options opt; /* with the defaults filled in */
     dsf_loaded load;
     dsf_pool *pool;
+    dsf_device *device; /* NULL: the host */
+    dsf_place *place;   /* weights on it */
     dsf_plan *plan, *draft_plan;
     dsf_exec exec, draft;
     dsf_budget budget;

@@ -41,6 +41,29 @@ dsf_status dsf_load_open(dsf_loaded *l, const char *folder, const dsf_config_acc
     return dsf_model_open(&l->model, &l->config, &l->weights);
 }
 
+/* Neighbouring ids share a class, as case and accents do in a vocabulary. */
+static dsf_status make_classes(dsf_loaded *l)
+{
+    const dsf_config *c = &l->config;
+    if (c->n_engram == 0) return DSF_OK;
+    DSF_TRY(dsf_mem_new(&l->classes, (size_t)c->vocab_size, sizeof *l->classes));
+    for (int64_t i = 0; i < c->vocab_size; i++)
+        l->classes[i] = (int32_t)(i * c->engram_compressed_vocab_size / c->vocab_size);
+    return DSF_OK;
+}
+
+dsf_status dsf_load_synthetic(dsf_loaded *l, const struct dsf_synthetic *s, int threads)
+{
+    dsf_pool *pool = NULL;
+    l->config = s->config;
+    DSF_TRY(dsf_pool_open(&pool, threads));
+    dsf_status st = dsf_weights_open_synthetic(&l->weights, &l->config, s->seed, pool);
+    dsf_pool_close(pool);
+    if (st == DSF_OK) st = make_classes(l);
+    if (st == DSF_OK) st = dsf_model_open(&l->model, &l->config, &l->weights);
+    return st == DSF_OK ? st : dsf_error_pass(st, DSF_HERE);
+}
+
 void dsf_load_close(dsf_loaded *l)
 {
     dsf_model_close(&l->model);

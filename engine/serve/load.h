@@ -14,6 +14,14 @@ typedef struct {
     int32_t *classes; /* token id -> Engram class; NULL without Engram */
 } dsf_loaded;
 
+/* A model without a checkpoint, for benchmarks on a device: the shapes of a config, weights from a
+ * seed (dsf_weights_open_synthetic). */
+struct dsf_synthetic {
+    dsf_config config;
+    uint64_t seed;
+};
+
+DSF_MUST dsf_status dsf_load_synthetic(dsf_loaded *l, const struct dsf_synthetic *s, int threads);
 /* EIO, ECORRUPT with the file and what is wrong. Close in either case. */
 DSF_MUST dsf_status dsf_load_open(dsf_loaded *l, const char *folder,
                                   const dsf_config_accept *accept);

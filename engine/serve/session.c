@@ -102,13 +102,14 @@ dsf_status dsf_session_rewind(dsf_session *s, int64_t position)
 }
 
 /* Copies one slot of a cache: its first `rows` rows. */
-static void copy_slot(const dsf_exec *e, const dsf_value *v, int from, int to, int64_t rows)
+static dsf_status copy_slot(const dsf_exec *e, const dsf_value *v, int from, int to, int64_t rows)
 {
     dsf_tensor t = {.dtype = v->dtype, .rank = v->rank, .data = e->cache + v->offset};
     memcpy(t.dim, v->dim, sizeof t.dim);
     int64_t slot = dsf_tensor_stride(&t), row = slot / t.dim[1];
     if (rows > t.dim[1]) rows = t.dim[1];
-    memcpy((uint8_t *)t.data + to * slot, (uint8_t *)t.data + from * slot, (size_t)(rows * row));
+    return dsf_space_copy(e->setup.device, (uint8_t *)t.data + to * slot,
+                          (uint8_t *)t.data + from * slot, (size_t)(rows * row));
 }
 
 dsf_status dsf_session_fork(dsf_session **out, const dsf_session *s)
@@ -117,9 +118,14 @@ dsf_status dsf_session_fork(dsf_session **out, const dsf_session *s)
     const dsf_plan *p = s->engine->plan;
     size_t fed = (size_t)s->fed;
     DSF_TRY(dsf_session_open(&f, s->engine));
-    for (int i = 0; i < p->n_values; i++)
-        if (p->value[i].kind == DSF_VALUE_CACHE && p->value[i].base == DSF_NO_VAL)
+    for (int i = 0; i < p->n_values; i++) {
+        if (p->value[i].kind != DSF_VALUE_CACHE || p->value[i].base != DSF_NO_VAL) continue;
+        dsf_status st =
             copy_slot(&s->engine->exec, &p->value[i], s->slot, f->slot, s->n > 0 ? INT64_MAX : 0);
+        if (st == DSF_OK) continue;
+        dsf_session_close(f);
+        return dsf_error_pass(st, DSF_HERE);
+    }
     if (fed) memcpy(f->ids, s->ids, fed * sizeof *f->ids);
     if (fed) memcpy(f->vl, s->vl, fed);
     if (fed && s->embed)

@@ -207,7 +207,14 @@ static const dsf_case cases[] = {{{1, 1, 32, 1, 1, 4, 0, 0, 4, 0, 0}},
                                  {{10, 64, 512, 10, 2, 128, 0, 0, 128, 5, 0}},    /* draft */
                                  {{1, 64, 512, 1, 1, 128, 4096, 512, 128, 0, 0}}, /* decode */
                                  {{2, 64, 512, 2, 2, 128, 1024, 512, 128, 0, EXACT}},
-                                 {{17, 64, 512, 34, 2, 128, 2048, 512, 128, 0, 0}}};
+                                 {{17, 64, 512, 34, 2, 128, 2048, 512, 128, 0, 0}},
+                                 /* More rows than one grid holds, heads that do not fill a tile or
+                                  * need two, lists that end inside a tile or pass 640 keys. */
+                                 {{140, 5, 512, 140, 1, 128, 300, 100, 128, 0, 0}},
+                                 {{40, 20, 512, 40, 8, 128, 0, 0, 128, 5, 0}},
+                                 {{36, 16, 512, 40, 2, 64, 200, 65, 60, 0, PEAKED}},
+                                 {{3, 72, 512, 5, 1, 128, 400, 130, 128, 0, REPLAY}},
+                                 {{2, 16, 512, 2, 1, 128, 2048, 1000, 128, 0, EXACT}}};
 
 static void init(void *args, const dsf_case *c)
 {
@@ -327,7 +334,9 @@ static const dsf_operand operands[] = {
 
 static const dsf_variant variants[] = {
     {"ref", 0, dsf_attn_ref, NULL, dsf_attn_scratch_ref},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_attn_avx512), NULL, DSF_X86(dsf_attn_scratch_avx512)}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_attn_avx512), NULL, DSF_X86(dsf_attn_scratch_avx512)},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_attn_sm90), dsf_attn_accepts_sm90, NULL},
+    {"sm90tc", DSF_NEEDS_SM90, DSF_CUDA(dsf_attn_sm90tc), dsf_attn_accepts_sm90tc, NULL}};
 
 static const dsf_tol tol[] = {
     {DSF_TOL_SUM, 1,

@@ -49,7 +49,8 @@ int64_t dsf_attn_list_max(const dsf_attn_args *a);
 /* Fills key[] (room for dsf_attn_list_max) for row i; returns the count. */
 int dsf_attn_list(const dsf_attn_args *a, int64_t i, dsf_attn_key *key);
 
-dsf_kernel_fn dsf_attn_ref, dsf_attn_avx512;
+dsf_kernel_fn dsf_attn_ref, dsf_attn_avx512, dsf_attn_sm90, dsf_attn_sm90tc;
 size_t dsf_attn_scratch_ref(const void *args), dsf_attn_scratch_avx512(const void *args);
+int dsf_attn_accepts_sm90(const void *args), dsf_attn_accepts_sm90tc(const void *args);
 
 #endif

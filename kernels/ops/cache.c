@@ -40,13 +40,20 @@ static const dsf_operand gather_operands[] = {
     DSF_ARG(dsf_row_gather_args, x, DSF_IN, DSF_BF16, "nd", 0),
     DSF_ARG(dsf_row_gather_args, row, DSF_IN, DSF_I32, "m", 0)};
 
-/* The moves are memcpy of whole rows: a vector version would be the same. */
-static const dsf_variant store_variants[] = {{"ref", 0, dsf_cache_store_ref, NULL, NULL}};
-static const dsf_variant pend_variants[] = {{"ref", 0, dsf_pair_store_ref, NULL, NULL}};
-static const dsf_variant gather_variants[] = {{"ref", 0, dsf_row_gather_ref, NULL, NULL}};
+/* The moves are memcpy of whole rows: a vector version on the host would be the same. */
+static const dsf_variant store_variants[] = {
+    {"ref", 0, dsf_cache_store_ref, NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_cache_store_sm90), NULL, NULL}};
+static const dsf_variant pend_variants[] = {
+    {"ref", 0, dsf_pair_store_ref, NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_pair_store_sm90), NULL, NULL}};
+static const dsf_variant gather_variants[] = {
+    {"ref", 0, dsf_row_gather_ref, NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_row_gather_sm90), NULL, NULL}};
 static const dsf_variant pool_variants[] = {
     {"ref", 0, dsf_pair_pool_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_pair_pool_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_pair_pool_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_pair_pool_sm90), NULL, NULL}};
 
 /* n, s, c, d: a pass shorter than the ring, as long, longer; several sequences. */
 static const dsf_case store_cases[] = {
@@ -173,7 +180,7 @@ static dsf_cost cost_gather(const void *args)
 #define STORE_OP(format)                                                                           \
     {                                                                                              \
         .name = "cache_store_" #format, .dims = "nscd", .args_size = sizeof(dsf_cache_store_args), \
-        .operand = format##_operands, .n_operands = 5, .variant = store_variants, .n_variants = 1, \
+        .operand = format##_operands, .n_operands = 5, .variant = store_variants, .n_variants = 2, \
         .cases = store_cases, .n_cases = sizeof store_cases / sizeof store_cases[0],               \
         .tol = copy_tol, .fill = fill_store, .cost = cost_store                                    \
     }
@@ -188,7 +195,7 @@ const dsf_op dsf_op_pair_pool = {.name = "pair_pool",
                                  .operand = pool_operands,
                                  .n_operands = 8,
                                  .variant = pool_variants,
-                                 .n_variants = 2,
+                                 .n_variants = 3,
                                  .cases = pool_cases,
                                  .n_cases = sizeof pool_cases / sizeof pool_cases[0],
                                  .tol = pool_tol,
@@ -202,7 +209,7 @@ const dsf_op dsf_op_pair_store = {.name = "pair_store",
                                   .operand = pend_operands,
                                   .n_operands = 6,
                                   .variant = pend_variants,
-                                  .n_variants = 1,
+                                  .n_variants = 2,
                                   .cases = pend_cases,
                                   .n_cases = sizeof pend_cases / sizeof pend_cases[0],
                                   .tol = copy_tol,
@@ -215,7 +222,7 @@ const dsf_op dsf_op_row_gather = {.name = "row_gather",
                                   .operand = gather_operands,
                                   .n_operands = 3,
                                   .variant = gather_variants,
-                                  .n_variants = 1,
+                                  .n_variants = 2,
                                   .cases = gather_cases,
                                   .n_cases = sizeof gather_cases / sizeof gather_cases[0],
                                   .tol = copy_tol,

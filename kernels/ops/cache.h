@@ -57,5 +57,6 @@ dsf_pair_view dsf_pair_of(const dsf_pair_pool_args *a, int64_t e);
 /* One for the three record types: it moves whole records. */
 dsf_kernel_fn dsf_cache_store_ref, dsf_pair_pool_ref, dsf_pair_store_ref, dsf_row_gather_ref;
 dsf_kernel_fn dsf_pair_pool_avx512;
+dsf_kernel_fn dsf_cache_store_sm90, dsf_pair_pool_sm90, dsf_pair_store_sm90, dsf_row_gather_sm90;
 
 #endif

@@ -20,14 +20,16 @@ static const dsf_operand confidence_operands[] = {
     DSF_ARG(dsf_confidence_args, mu, DSF_IN, DSF_BF16, "br", 0),
     DSF_ARG(dsf_confidence_args, w, DSF_IN, DSF_BF16, "q", 0)};
 
-static const dsf_variant markov_variants[] = {{"ref", 0, dsf_markov_chain_ref, NULL, NULL},
-                                              {"avx512", DSF_NEEDS_AVX512,
-                                               DSF_X86(dsf_markov_chain_avx512), NULL,
-                                               DSF_X86(dsf_draft_avx512_scratch)}};
-static const dsf_variant confidence_variants[] = {{"ref", 0, dsf_confidence_ref, NULL, NULL},
-                                                  {"avx512", DSF_NEEDS_AVX512,
-                                                   DSF_X86(dsf_confidence_avx512), NULL,
-                                                   DSF_X86(dsf_draft_avx512_scratch)}};
+static const dsf_variant markov_variants[] = {
+    {"ref", 0, dsf_markov_chain_ref, NULL, NULL},
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_markov_chain_avx512), NULL,
+     DSF_X86(dsf_draft_avx512_scratch)},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_markov_chain_sm90), NULL, dsf_markov_chain_sm90_scratch}};
+static const dsf_variant confidence_variants[] = {
+    {"ref", 0, dsf_confidence_ref, NULL, NULL},
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_confidence_avx512), NULL,
+     DSF_X86(dsf_draft_avx512_scratch)},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_confidence_sm90), NULL, NULL}};
 
 /* b, v, r, o */
 static const dsf_case markov_cases[] = {

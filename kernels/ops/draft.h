@@ -29,5 +29,7 @@ extern const dsf_op dsf_op_markov_chain, dsf_op_confidence;
 dsf_kernel_fn dsf_markov_chain_ref, dsf_confidence_ref;
 dsf_kernel_fn dsf_markov_chain_avx512, dsf_confidence_avx512;
 size_t dsf_draft_avx512_scratch(const void *args);
+dsf_kernel_fn dsf_markov_chain_sm90, dsf_confidence_sm90;
+size_t dsf_markov_chain_sm90_scratch(const void *args); /* sm90/tune_draft.c */
 
 #endif

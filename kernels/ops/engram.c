@@ -25,14 +25,18 @@ static const dsf_operand gate_operands[] = {
     DSF_ARG(dsf_engram_gate_args, kw, DSF_IN, DSF_BF16, "4d", 0),
     DSF_ARG(dsf_engram_gate_args, vl, DSF_IN, DSF_U8, "n", 0)};
 
-/* A copy: the vector version would be the same memcpy. */
-static const dsf_variant embed_variants[] = {{"ref", 0, dsf_embed_ref, NULL, NULL}};
+/* A copy: a vector version on the host would be the same memcpy. */
+static const dsf_variant embed_variants[] = {
+    {"ref", 0, dsf_embed_ref, NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_embed_sm90), NULL, NULL}};
 static const dsf_variant gather_variants[] = {
     {"ref", 0, dsf_engram_gather_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_engram_gather_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_engram_gather_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_engram_gather_sm90), NULL, NULL}};
 static const dsf_variant gate_variants[] = {
     {"ref", 0, dsf_engram_gate_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_engram_gate_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_engram_gate_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_engram_gate_sm90), NULL, NULL}};
 
 /* n, d, v */
 static const dsf_case embed_cases[] = {{{1, 1, 1}}, {{5, 17, 3}}, {{3, 5120, 9}}, {{130, 64, 40}}};

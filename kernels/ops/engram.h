@@ -35,5 +35,6 @@ extern const dsf_op dsf_op_embed, dsf_op_engram_gather, dsf_op_engram_gate;
 
 dsf_kernel_fn dsf_embed_ref, dsf_engram_gather_ref, dsf_engram_gate_ref;
 dsf_kernel_fn dsf_engram_gather_avx512, dsf_engram_gate_avx512;
+dsf_kernel_fn dsf_embed_sm90, dsf_engram_gather_sm90, dsf_engram_gate_sm90;
 
 #endif

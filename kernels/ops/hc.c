@@ -35,28 +35,36 @@ static const dsf_operand mean_operands[] = {
     DSF_ARG(dsf_hc_mean_args, out, DSF_INOUT, DSF_BF16, "ntd", 0),
     DSF_ARG(dsf_hc_mean_args, x, DSF_IN, DSF_BF16, "n4d", 0)};
 
-/* A copy: the vector version would be the same memcpy. */
-static const dsf_variant start_variants[] = {{"ref", 0, dsf_hc_start_ref, NULL, NULL}};
+/* A copy: a vector version on the host would be the same memcpy. */
+static const dsf_variant start_variants[] = {
+    {"ref", 0, dsf_hc_start_ref, NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_hc_start_sm90), NULL, NULL}};
 static const dsf_variant mix_variants[] = {
     {"ref", 0, dsf_hc_mix_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_hc_mix_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_hc_mix_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_hc_mix_sm90), NULL, dsf_hc_mix_sm90_scratch}};
 static const dsf_variant collapse_variants[] = {
     {"ref", 0, dsf_hc_collapse_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_hc_collapse_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_hc_collapse_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_hc_collapse_sm90), NULL, NULL}};
 static const dsf_variant expand_variants[] = {
     {"ref", 0, dsf_hc_expand_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_hc_expand_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_hc_expand_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_hc_expand_sm90), NULL, NULL}};
 static const dsf_variant mean_variants[] = {
     {"ref", 0, dsf_hc_mean_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_hc_mean_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_hc_mean_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_hc_mean_sm90), NULL, NULL}};
 
 /* n, d: 1, the vector width and its neighbours, the model's width, many rows. */
 static const dsf_case row_cases[] = {{{1, 1}},  {{2, 15}},   {{3, 16}},  {{2, 17}},
                                      {{1, 33}}, {{3, 5120}}, {{65, 130}}};
-/* n, d, m, q, t: row tiles of 4 with every remainder, ends of 8 lanes, the model. */
-static const dsf_case mix_cases[] = {{{1, 4, 24, 16, 3}},      {{2, 17, 24, 68, 3}},
-                                     {{3, 128, 24, 512, 3}},   {{4, 129, 24, 516, 3}},
-                                     {{21, 256, 24, 1024, 3}}, {{2, 5120, 24, 20480, 3}}};
+/* n, d, m, q, t: row tiles of 4 with every remainder, ends of 8 lanes, the model, tiles of 64 rows
+ * over an odd number of segments. */
+static const dsf_case mix_cases[] = {{{1, 4, 24, 16, 3}},       {{2, 17, 24, 68, 3}},
+                                     {{3, 128, 24, 512, 3}},    {{4, 129, 24, 516, 3}},
+                                     {{21, 256, 24, 1024, 3}},  {{2, 5120, 24, 20480, 3}},
+                                     {{2100, 272, 24, 1088, 3}}};
 /* n, d, t, column */
 static const dsf_case mean_cases[] = {
     {{1, 1, 1, 0}}, {{2, 17, 3, 1}}, {{3, 5120, 3, 2}}, {{65, 130, 2, 0}}};
@@ -219,7 +227,7 @@ const dsf_op dsf_op_hc_start = {.name = "hc_start",
                                 .operand = start_operands,
                                 .n_operands = 3,
                                 .variant = start_variants,
-                                .n_variants = 1,
+                                .n_variants = 2,
                                 .cases = row_cases,
                                 .n_cases = sizeof row_cases / sizeof row_cases[0],
                                 .tol = start_tol,
@@ -232,7 +240,7 @@ const dsf_op dsf_op_hc_mix = {.name = "hc_mix",
                               .operand = mix_operands,
                               .n_operands = 7,
                               .variant = mix_variants,
-                              .n_variants = 2,
+                              .n_variants = 3,
                               .cases = mix_cases,
                               .n_cases = sizeof mix_cases / sizeof mix_cases[0],
                               .tol = mix_tol,
@@ -248,7 +256,7 @@ const dsf_op dsf_op_hc_collapse = {.name = "hc_collapse",
                                    .operand = collapse_operands,
                                    .n_operands = 3,
                                    .variant = collapse_variants,
-                                   .n_variants = 2,
+                                   .n_variants = 3,
                                    .cases = row_cases,
                                    .n_cases = sizeof row_cases / sizeof row_cases[0],
                                    .tol = collapse_tol,
@@ -262,7 +270,7 @@ const dsf_op dsf_op_hc_expand = {.name = "hc_expand",
                                  .operand = expand_operands,
                                  .n_operands = 5,
                                  .variant = expand_variants,
-                                 .n_variants = 2,
+                                 .n_variants = 3,
                                  .cases = row_cases,
                                  .n_cases = sizeof row_cases / sizeof row_cases[0],
                                  .tol = expand_tol,
@@ -276,7 +284,7 @@ const dsf_op dsf_op_hc_mean = {.name = "hc_mean",
                                .operand = mean_operands,
                                .n_operands = 2,
                                .variant = mean_variants,
-                               .n_variants = 2,
+                               .n_variants = 3,
                                .cases = mean_cases,
                                .n_cases = sizeof mean_cases / sizeof mean_cases[0],
                                .tol = mean_tol,

@@ -54,5 +54,8 @@ extern const dsf_op dsf_op_hc_start, dsf_op_hc_mix, dsf_op_hc_collapse, dsf_op_h
 dsf_kernel_fn dsf_hc_start_ref, dsf_hc_mix_ref, dsf_hc_collapse_ref, dsf_hc_expand_ref,
     dsf_hc_mean_ref;
 dsf_kernel_fn dsf_hc_mix_avx512, dsf_hc_collapse_avx512, dsf_hc_expand_avx512, dsf_hc_mean_avx512;
+dsf_kernel_fn dsf_hc_start_sm90, dsf_hc_mix_sm90, dsf_hc_collapse_sm90, dsf_hc_expand_sm90,
+    dsf_hc_mean_sm90;
+size_t dsf_hc_mix_sm90_scratch(const void *args); /* sm90/tune_hc.c */
 
 #endif

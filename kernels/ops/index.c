@@ -3,6 +3,7 @@
 #include "base/num.h"
 #include "config.h"
 #include "ops/fill.h"
+#include "sm90/tune_index.h"
 
 enum { PLUS_INF = 0x7F80, MINUS_INF = 0xFF80, NOT_A_NUMBER = 0x7FC0 };
 
@@ -12,7 +13,9 @@ enum {
     POOL_IN = 2,
     FEW_VALUES = 4, /* ties everywhere */
     WEIRD = 8,      /* NaN, both infinities, both zeros, subnormals among the scores */
-    FAR = 16        /* positions up to 1,048,575, past the entries there are */
+    FAR = 16,       /* positions up to 1,048,575, past the entries there are */
+    NEAR = 32,      /* the scales of most records lie within 2^3, as those of real ones do */
+    RISING = 64     /* scores in ascending order */
 };
 
 static const dsf_tol exact[] = {
@@ -47,8 +50,8 @@ static void fill_slots(dsf_tensor *slot, int64_t s, uint64_t *r)
         ((int32_t *)slot->data)[i] = (int32_t)dsf_fill_below(r, s);
 }
 
-/* Records whose scales lie within 2^-8..2^8; few values: one or two distinct records, so that
- * scores tie. */
+/* Records whose scales lie within 2^-8..2^8; near: within 2^3 of each other, but for a few records;
+ * few values: one or two distinct records, so that scores tie. */
 static void fill_records(dsf_tensor *t, int64_t flags, uint64_t *r)
 {
     int64_t d = t->dim[t->rank - 1], bytes = dsf_dtype_bytes(DSF_Q4X, d);
@@ -57,8 +60,10 @@ static void fill_records(dsf_tensor *t, int64_t flags, uint64_t *r)
         uint8_t *rec = (uint8_t *)t->data + i * bytes;
         uint64_t own = flags & FEW_VALUES ? seeds[dsf_fill_below(r, 2)] : dsf_fill_next(r);
         for (int64_t c = 0; c < d / 2; c++) rec[c] = (uint8_t)dsf_fill_next(&own);
+        int near = flags & NEAR && i % 211 != 5;
+        int64_t base = near ? 119 + dsf_fill_below(&own, 14) : 119;
         for (int64_t g = 0; g < d / 32; g++)
-            rec[d / 2 + g] = (uint8_t)(119 + dsf_fill_below(&own, 17));
+            rec[d / 2 + g] = (uint8_t)(base + dsf_fill_below(&own, near ? 4 : 17));
         if (flags & WEIRD && i % 7 == 0) rec[d / 2] = (uint8_t)(i % 2 ? 0 : 230);
     }
 }
@@ -115,7 +120,8 @@ static const dsf_operand weight_operands[] = {
     DSF_ARG(dsf_index_weight_args, x, DSF_IN, DSF_BF16, "nh", 0)};
 static const dsf_variant weight_variants[] = {
     {"ref", 0, dsf_index_weight_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_index_weight_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_index_weight_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_index_weight_sm90), NULL, NULL}};
 static const dsf_case weight_cases[] = {
     {{1, 1, 0}}, {{3, 4, 0}}, {{5, 31, 0}}, {{2, 33, 1}}, {{300, 32, 1}}};
 
@@ -140,7 +146,7 @@ static void scores_init(void *args, const dsf_case *c)
 /* Patterns are fine as scores' inputs unless the case asks for something special. */
 static void fill_inputs(dsf_tensor *q, dsf_tensor *keys, dsf_tensor *a, int64_t flags, uint64_t *r)
 {
-    if (!(flags & (FEW_VALUES | WEIRD))) return;
+    if (!(flags & (FEW_VALUES | WEIRD | NEAR))) return;
     fill_records(q, flags, r);
     fill_records(keys, flags, r);
     fill_weights(a, flags, r);
@@ -178,15 +184,20 @@ static const dsf_operand scores_operands[] = {
     DSF_ARG(dsf_index_scores_args, keys, DSF_IN, DSF_Q4X, "scd", 0),
     DSF_ARG(dsf_index_scores_args, pos, DSF_IN, DSF_I32, "n", 0),
     DSF_ARG(dsf_index_scores_args, slot, DSF_IN, DSF_I32, "n", 0)};
-static const dsf_variant scores_variants[] = {{"ref", 0, dsf_index_scores_ref, NULL, NULL},
-                                              {"avx512", DSF_NEEDS_AVX512,
-                                               DSF_X86(dsf_index_scores_avx512), NULL,
-                                               DSF_X86(dsf_index_scores_scratch_avx512)}};
+static const dsf_variant scores_variants[] = {
+    {"ref", 0, dsf_index_scores_ref, NULL, NULL},
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_index_scores_avx512), NULL,
+     DSF_X86(dsf_index_scores_scratch_avx512)},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_index_scores_sm90), NULL, NULL},
+    {"sm90tc", DSF_NEEDS_SM90, DSF_CUDA(dsf_index_scores_sm90tc), dsf_index_scores_accepts_sm90tc,
+     dsf_index_scores_scratch_sm90tc}};
 static const dsf_case scores_cases[] = {
-    {{1, 1, 1, 32, 1, 1, 1, 0}},         {{9, 24, 4, 64, 2, 24, 2, 0}},
-    {{8, 15, 3, 96, 1, 16, 2, 0}},       {{8, 17, 5, 160, 3, 20, 1, WEIRD}},
-    {{16, 65, 32, 128, 2, 70, 2, FAR}},  {{9, 300, 32, 128, 2, 300, 1, FEW_VALUES}},
-    {{1, 2048, 32, 128, 1, 2048, 1, 0}}, {{33, 1030, 32, 128, 2, 1100, 2, WEIRD}}};
+    {{1, 1, 1, 32, 1, 1, 1, 0}},          {{9, 24, 4, 64, 2, 24, 2, 0}},
+    {{8, 15, 3, 96, 1, 16, 2, 0}},        {{8, 17, 5, 160, 3, 20, 1, WEIRD}},
+    {{16, 65, 32, 128, 2, 70, 2, FAR}},   {{9, 300, 32, 128, 2, 300, 1, FEW_VALUES}},
+    {{1, 2048, 32, 128, 1, 2048, 1, 0}},  {{33, 1030, 32, 128, 2, 1100, 2, WEIRD}},
+    {{6, 65, 20, 128, 3, 70, 1, NEAR}},   {{35, 1030, 32, 128, 2, 1100, 2, NEAR}},
+    {{262, 300, 4, 128, 2, 300, 1, NEAR}}};
 
 const dsf_op dsf_op_index_scores = {.name = "index_scores",
                                     .dims = "nehdsc",
@@ -215,10 +226,12 @@ static void fill_scores(dsf_tensor *scores, int64_t flags, uint64_t *r)
     static const uint16_t weird[] = {PLUS_INF, MINUS_INF, NOT_A_NUMBER, 0xFFC1,
                                      0x0000,   0x8000,    0x0001,       0x8001};
     uint16_t *x = scores->data;
+    int64_t e = scores->dim[1];
     for (int64_t i = 0; i < dsf_tensor_count(scores); i++) {
         uint64_t u = dsf_fill_next(r);
         x[i] = (uint16_t)((u & 0xBFFF) | 0x2000); /* finite, both signs */
         if (flags & FEW_VALUES) x[i] = (uint16_t)(0x3F80 | (u & 0x8001));
+        if (flags & RISING) x[i] = (uint16_t)(i % e * 0x7F00 / e);
         if (flags & WEIRD && (u >> 20 & 1)) x[i] = weird[u >> 32 & 7];
         if (flags & WEIRD && i / 20 % 4 == 1) x[i] = i & 1 ? MINUS_INF : NOT_A_NUMBER; /* blocks */
     }
@@ -228,7 +241,7 @@ static void select_fill(void *args, const dsf_case *c, uint64_t seed)
 {
     dsf_index_select_args *a = args;
     int64_t e = a->scores.dim[1], flags = c->v[6];
-    if (flags & (FEW_VALUES | WEIRD)) fill_scores(&a->scores, flags, &seed);
+    if (flags & (FEW_VALUES | WEIRD | RISING)) fill_scores(&a->scores, flags, &seed);
     fill_positions(&a->pos, a->ratio, a->topk.dim[1], e, flags, &seed);
     if (a->pool_in.rank) fill_pool(&a->pool_in, (e + a->block - 1) / a->block, &seed);
 }
@@ -249,7 +262,8 @@ static const dsf_operand select_operands[] = {
 static const dsf_variant select_variants[] = {
     {"ref", 0, dsf_index_select_ref, NULL, dsf_index_select_scratch_ref},
     {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_index_select_avx512), NULL,
-     DSF_X86(dsf_index_select_scratch_avx512)}};
+     DSF_X86(dsf_index_select_scratch_avx512)},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_index_select_sm90), NULL, dsf_index_select_scratch_sm90}};
 static const dsf_case select_cases[] = {
     {{1, 1, 1, 1, 1, 1, POOL_OUT}},
     {{16, 24, 6, 3, 2, 4, POOL_OUT}},
@@ -261,7 +275,11 @@ static const dsf_case select_cases[] = {
     {{24, 700, 512, 40, 2, 8, POOL_OUT | WEIRD | FEW_VALUES}},
     {{8, 4100, 512, 300, 1, 8, POOL_OUT}},
     {{8, 20000, 512, 2048, 1, 8, POOL_OUT | FEW_VALUES | FAR}},
-    {{4, 20000, 512, 2048, 1, 8, POOL_IN | FAR}}};
+    {{4, 20000, 512, 2048, 1, 8, POOL_IN | FAR}},
+    {{8, 20000, 512, 300, 1, 8, POOL_OUT | RISING}},
+    {{8, 9000, 4500, 4200, 1, 2, POOL_OUT | FEW_VALUES}},
+    {{3, 70001, 512, 2048, 1, 8, POOL_OUT | FAR}},
+    {{2, 300000, 512, 2048, 1, 8, POOL_OUT | FEW_VALUES | FAR}}};
 
 const dsf_op dsf_op_index_select = {.name = "index_select",
                                     .dims = "nekb",
@@ -316,7 +334,10 @@ static const dsf_operand topk_operands[] = {
 static const dsf_variant topk_variants[] = {
     {"ref", 0, dsf_index_topk_ref, NULL, dsf_index_topk_scratch_ref},
     {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_index_topk_avx512), NULL,
-     DSF_X86(dsf_index_topk_scratch_avx512)}};
+     DSF_X86(dsf_index_topk_scratch_avx512)},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_index_topk_sm90), NULL, dsf_index_topk_scratch_sm90},
+    {"sm90tc", DSF_NEEDS_SM90, DSF_CUDA(dsf_index_topk_sm90tc), dsf_index_topk_accepts_sm90tc,
+     dsf_index_topk_scratch_sm90tc}};
 static const dsf_case topk_cases[] = {
     {{1, 1, 1, 1, 32, 1, 1, 1, 1, POOL_OUT}},
     {{16, 6, 3, 4, 64, 2, 24, 2, 4, POOL_OUT}},
@@ -325,7 +346,9 @@ static const dsf_case topk_cases[] = {
     {{17, 64, 32, 3, 160, 3, 257, 2, 8, WEIRD}},
     {{9, 512, 64, 32, 128, 2, 1100, 1, 8, POOL_OUT | FEW_VALUES}},
     {{40, 512, 128, 32, 128, 2, 1500, 2, 8, FAR}},
-    {{3, 512, 128, 32, 128, 1, 3000, 1, 8, POOL_IN | WEIRD}}};
+    {{3, 512, 128, 32, 128, 1, 3000, 1, 8, POOL_IN | WEIRD}},
+    {{5, 512, 128, 32, 128, 2, 3000, 1, 8, POOL_IN | NEAR | FAR}},
+    {{17, 512, 128, 32, 128, 2, 1300, 1, 8, POOL_OUT | NEAR}}};
 
 const dsf_op dsf_op_index_topk = {.name = "index_topk",
                                   .dims = "nkbhdsc",

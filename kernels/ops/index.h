@@ -67,6 +67,9 @@ size_t dsf_index_scores_scratch_avx512(const void *args),
     dsf_index_select_scratch_avx512(const void *args),
     dsf_index_topk_scratch_avx512(const void *args);
 
+dsf_kernel_fn dsf_index_weight_sm90, dsf_index_scores_sm90, dsf_index_scores_sm90tc,
+    dsf_index_select_sm90, dsf_index_topk_sm90, dsf_index_topk_sm90tc;
+
 /* V(t), cut to the entries there are. */
 static inline int64_t dsf_index_visible(int32_t pos, int ratio, int64_t entries)
 {

@@ -35,5 +35,10 @@ dsf_kernel_fn dsf_linear_g8_ref, dsf_linear_gb_ref, dsf_linear_gf_ref, dsf_linea
 dsf_kernel_fn dsf_linear_g8_avx512, dsf_linear_gb_avx512, dsf_linear_gf_avx512,
     dsf_linear_group_avx512;
 size_t dsf_linear_avx512_scratch(const void *args); /* of all four: the core's tiles */
+dsf_kernel_fn dsf_linear_g8_sm90fp8; /* tiles: sm90/tune_linear_g8.h */
+int dsf_linear_g8_sm90fp8_accepts(const void *args);
+size_t dsf_linear_g8_sm90fp8_scratch(const void *args);
+dsf_kernel_fn dsf_linear_g8_sm90, dsf_linear_gb_sm90, dsf_linear_gf_sm90, dsf_linear_group_sm90;
+dsf_kernel_fn dsf_linear_gb_sm90tc, dsf_linear_gf_sm90tc, dsf_linear_group_sm90tc;
 
 #endif

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "ops/fill.h"
 #include "ops/scaled.h"
+#include "sm90/tune_experts.h"
 
 static const dsf_operand route_operands[] = {
     DSF_ARG(dsf_route_args, scores, DSF_OUT, DSF_F32, "ne", 0),
@@ -48,22 +49,33 @@ static const dsf_operand sum_operands[] = {
     DSF_ARG(dsf_moe_sum_args, y, DSF_IN, DSF_BF16, "nkd", 0),
     DSF_ARG(dsf_moe_sum_args, shared, DSF_IN, DSF_BF16, "nd", 0)};
 
-/* One variant: the choice must not depend on who computes the scores, and a row is short. */
-static const dsf_variant route_variants[] = {{"ref", 0, dsf_route_ref, NULL, NULL}};
+/* The choice must not depend on who computes the scores: the device too takes them in double. A row
+ * is short: one variant a machine. */
+static const dsf_variant route_variants[] = {
+    {"ref", 0, dsf_route_ref, NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_route_sm90), NULL, NULL}};
 static const dsf_variant swiglu_variants[] = {
     {"ref", 0, dsf_swiglu_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_swiglu_avx512), NULL, NULL}};
-static const dsf_variant up_variants[] = {{"ref", 0, dsf_experts_up_ref, NULL, NULL},
-                                          {"avx512", DSF_NEEDS_AVX512,
-                                           DSF_X86(dsf_experts_up_avx512), NULL,
-                                           DSF_X86(dsf_experts_up_avx512_scratch)}};
-static const dsf_variant down_variants[] = {{"ref", 0, dsf_experts_down_ref, NULL, NULL},
-                                            {"avx512", DSF_NEEDS_AVX512,
-                                             DSF_X86(dsf_experts_down_avx512), NULL,
-                                             DSF_X86(dsf_experts_down_avx512_scratch)}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_swiglu_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_swiglu_sm90), NULL, NULL}};
+static const dsf_variant up_variants[] = {
+    {"ref", 0, dsf_experts_up_ref, NULL, NULL},
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_experts_up_avx512), NULL,
+     DSF_X86(dsf_experts_up_avx512_scratch)},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_experts_up_sm90), NULL, NULL},
+    {"sm90fp8", DSF_NEEDS_SM90 | DSF_FP8_SUM, DSF_CUDA(dsf_experts_up_sm90fp8),
+     dsf_experts_up_sm90fp8_accepts, dsf_experts_up_sm90fp8_scratch}};
+static const dsf_variant down_variants[] = {
+    {"ref", 0, dsf_experts_down_ref, NULL, NULL},
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_experts_down_avx512), NULL,
+     DSF_X86(dsf_experts_down_avx512_scratch)},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_experts_down_sm90), NULL, NULL},
+    {"sm90fp8", DSF_NEEDS_SM90 | DSF_FP8_SUM, DSF_CUDA(dsf_experts_down_sm90fp8),
+     dsf_experts_down_sm90fp8_accepts, dsf_experts_down_sm90fp8_scratch}};
 static const dsf_variant sum_variants[] = {
     {"ref", 0, dsf_moe_sum_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_moe_sum_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_moe_sum_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_moe_sum_sm90), NULL, NULL}};
 
 /* n, e, k, then norm_topk_prob: all chosen, one chosen, the draft head, the model. */
 static const dsf_case route_cases[] = {{{1, 1, 1, 1}},    {{3, 4, 4, 1}},   {{5, 12, 3, 0}},
@@ -71,22 +83,25 @@ static const dsf_case route_cases[] = {{{1, 1, 1, 1}},    {{3, 4, 4, 1}},   {{5,
                                        {{130, 300, 8, 1}}};
 static const dsf_case swiglu_cases[] = {{{1, 1}},  {{2, 15}},   {{3, 16}},  {{2, 17}},
                                         {{4, 31}}, {{3, 2304}}, {{65, 130}}};
-/* n, k, i, e, d, h: one pair, every row on its own expert, many rows on few experts. */
-static const dsf_case up_cases[] = {{{1, 1, 32, 1, 32, 16}},     {{3, 2, 96, 4, 160, 80}},
-                                    {{1, 6, 64, 32, 640, 320}},  {{9, 3, 130, 5, 544, 272}},
-                                    {{1, 2, 32, 3, 5120, 2560}}, {{150, 2, 33, 3, 96, 48}}};
+/* n, k, i, e, d, h: one pair, every row on its own expert, many rows on few experts; then what the
+ * tensor cores take: tiles of up to 64 and of 128 rows, records of 8 and of 16 bytes. */
+static const dsf_case up_cases[] = {
+    {{1, 1, 32, 1, 32, 16}},    {{3, 2, 96, 4, 160, 80}},    {{1, 6, 64, 32, 640, 320}},
+    {{9, 3, 130, 5, 544, 272}}, {{1, 2, 32, 3, 5120, 2560}}, {{150, 2, 33, 3, 96, 48}},
+    {{3, 2, 128, 4, 512, 256}}, {{70, 3, 128, 4, 256, 128}}, {{140, 2, 128, 2, 256, 128}}};
 /* n, k, i, e, d, j */
-static const dsf_case down_cases[] = {{{1, 1, 32, 1, 32, 16}},     {{3, 2, 96, 4, 160, 48}},
-                                      {{1, 6, 640, 32, 64, 320}},  {{9, 3, 544, 5, 130, 272}},
-                                      {{1, 2, 2304, 3, 96, 1152}}, {{150, 2, 96, 3, 33, 48}}};
+static const dsf_case down_cases[] = {
+    {{1, 1, 32, 1, 32, 16}},    {{3, 2, 96, 4, 160, 48}},    {{1, 6, 640, 32, 64, 320}},
+    {{9, 3, 544, 5, 130, 272}}, {{1, 2, 2304, 3, 96, 1152}}, {{150, 2, 96, 3, 33, 48}},
+    {{3, 2, 512, 4, 256, 256}}, {{70, 3, 256, 4, 256, 128}}, {{140, 2, 256, 2, 256, 128}}};
 /* n, k, d */
 static const dsf_case sum_cases[] = {{{1, 1, 1}},  {{2, 3, 15}},   {{3, 6, 16}},  {{2, 2, 17}},
                                      {{1, 8, 33}}, {{3, 6, 5120}}, {{65, 3, 130}}};
 
 static const dsf_tol route_tol[] = {
-    {DSF_TOL_EXACT, 0, "one variant"},
+    {DSF_TOL_EXACT, 0, "exp, log1p and root in double, one rounding"},
     {DSF_TOL_EXACT, 0, "f32 sums of equal scores and biases: a fixed order decides ties"},
-    {DSF_TOL_EXACT, 0, "one variant"}};
+    {DSF_TOL_EXACT, 0, "sum and quotient in double in id order, one rounding"}};
 static const dsf_tol swiglu_tol[] = {
     {DSF_TOL_ULP, 1, "at most 6 f32 ulp before the rounding to bf16: it may fall on either side"}};
 static const dsf_tol up_tol[] = {
@@ -143,6 +158,23 @@ static void fill_table(const dsf_tensor *table, const dsf_tensor *data)
         p[i] = (int64_t)(uintptr_t)((uint8_t *)data->data + i * stride);
 }
 
+/* Scales of a checkpoint: those of a row lie near one another. Two of three times they are moved to
+ * within a factor of 2^-5..2^6 of the row's first, which the tensor-core variants fold into the
+ * codes, and in one of these the last scale of a tensor leaves that range again. */
+static void fill_scales(const dsf_tensor *scales, uint64_t *seed)
+{
+    int64_t kind = dsf_fill_below(seed, 3), n = scales->dim[scales->rank - 1];
+    dsf_limit_scales(scales);
+    if (kind == 0) return;
+    uint8_t *s = scales->data;
+    for (int64_t i = 0; i < dsf_tensor_count(scales); i += n) {
+        s[i] = dsf_limit_byte(s[i], 70, 150);
+        for (int64_t b = 1; b < n; b++) s[i + b] = (uint8_t)(s[i] - 5 + s[i + b] % 12);
+    }
+    if (kind == 2 && n > 1)
+        s[dsf_tensor_count(scales) - 1] = (uint8_t)(s[dsf_tensor_count(scales) - n] + 7);
+}
+
 static void fill_up(void *args, const dsf_case *c, uint64_t seed)
 {
     (void)c;
@@ -153,9 +185,10 @@ static void fill_up(void *args, const dsf_case *c, uint64_t seed)
     fill_table(&a->w3, &a->w3_data);
     fill_table(&a->s3, &a->s3_data);
     dsf_limit_q8(&a->x);
-    dsf_limit_scales(&a->s1_data);
-    dsf_limit_scales(&a->s3_data);
-    float *w = a->weights.data; /* routing weights lie in 0..scale */
+    uint64_t both = seed;
+    fill_scales(&a->s1_data, &seed);
+    fill_scales(&a->s3_data, &both); /* the same kind */
+    float *w = a->weights.data;      /* routing weights lie in 0..scale */
     for (int64_t i = 0; i < dsf_tensor_count(&a->weights); i++)
         w[i] = (float)dsf_fill_below(&seed, 1 << 20) * 0x1.8p-20f;
 }
@@ -168,41 +201,45 @@ static void fill_down(void *args, const dsf_case *c, uint64_t seed)
     fill_table(&a->w2, &a->w2_data);
     fill_table(&a->s2, &a->s2_data);
     dsf_limit_q8(&a->h);
-    dsf_limit_scales(&a->s2_data);
+    fill_scales(&a->s2_data, &seed);
 }
 
 typedef struct {
     double value, error; /* of the f32 sum, in absolute terms */
 } product;
 
-/* Row `row` of expert `id`'s codes and scales times the record x of k channels. */
+/* Row `row` of expert `id`'s codes and scales times the record x of k channels. fp8: the blocks'
+ * losses in the tensor core are counted, too. */
 static product g4(const uint8_t *x, const dsf_tensor *data, const dsf_tensor *scales, int64_t row,
-                  int64_t k)
+                  int64_t k, int fp8)
 {
     const uint8_t *w = (const uint8_t *)data->data + row * (k / 2);
     const uint8_t *s = (const uint8_t *)scales->data + row * (k / 32);
-    double sum = 0, abs_sum = 0;
-    for (int64_t c = 0; c < k; c++) {
-        double v = (double)dsf_e4m3_to_f32(x[c]) * (double)dsf_e8m0_to_f32(x[k + c / 32]) *
-                   (double)dsf_e2m1_to_f32(w[c / 2] >> 4 * (c & 1)) *
-                   (double)dsf_e8m0_to_f32(s[c / 32]);
-        sum += v;
-        abs_sum += fabs(v);
+    double sum = 0, abs_sum = 0, lost = 0;
+    for (int64_t b = 0; b < k / 32; b++) {
+        double most = 0;
+        for (int64_t c = 32 * b; c < 32 * b + 32; c++) {
+            double v = (double)dsf_e4m3_to_f32(x[c]) * (double)dsf_e8m0_to_f32(x[k + b]) *
+                       (double)dsf_e2m1_to_f32(w[c / 2] >> 4 * (c & 1)) *
+                       (double)dsf_e8m0_to_f32(s[b]);
+            sum += v;
+            abs_sum += fabs(v);
+            most = fmax(most, fabs(v));
+        }
+        lost += fp8 ? DSF_FP8_BLOCK_LOSS * most : 0;
     }
-    return (product){sum, 0x1p-24 * dsf_sum_bound(abs_sum, k)};
+    return (product){sum, lost + 0x1p-24 * dsf_sum_bound(abs_sum, k)};
 }
 
-static double bound_up(const void *args, int operand, int64_t index)
+static double error_up(const dsf_experts_up_args *a, int64_t index, int fp8)
 {
-    (void)operand;
-    const dsf_experts_up_args *a = args;
     int64_t k = a->out.dim[1], width = a->out.dim[2], d = a->x.dim[1];
     int64_t pair = index / width;
     const uint8_t *x = (const uint8_t *)a->x.data + pair / k * (d + d / 32);
     int64_t row = ((const int32_t *)a->ids.data)[pair] * width + index % width;
     double weight = fabs((double)((const float *)a->weights.data)[pair]), limit = a->limit;
-    product g = g4(x, &a->w1_data, &a->s1_data, row, d);
-    product v = g4(x, &a->w3_data, &a->s3_data, row, d);
+    product g = g4(x, &a->w1_data, &a->s1_data, row, d, fp8);
+    product v = g4(x, &a->w3_data, &a->s3_data, row, d, fp8);
     /* two bf16 roundings of numbers that differ by `error` differ by one more ulp: 2^-7 relative */
     g.error += 0x1p-7 * (fabs(g.value) + g.error) + 0x1p-133;
     v.error += 0x1p-7 * (fabs(v.value) + v.error) + 0x1p-133;
@@ -215,14 +252,36 @@ static double bound_up(const void *args, int operand, int64_t index)
     return 0x1p24 * weight * (dg * clamped + top * dv + rest);
 }
 
-static double bound_down(const void *args, int operand, int64_t index)
+static double bound_up(const void *args, int operand, int64_t index)
 {
     (void)operand;
-    const dsf_experts_down_args *a = args;
+    return error_up(args, index, 0);
+}
+
+static double fp8_bound_up(const void *args, int operand, int64_t index)
+{
+    (void)operand;
+    return error_up(args, index, 1) - error_up(args, index, 0);
+}
+
+static double error_down(const dsf_experts_down_args *a, int64_t index, int fp8)
+{
     int64_t d = a->out.dim[2], width = a->h.dim[2], pair = index / d;
     const uint8_t *h = (const uint8_t *)a->h.data + pair * (width + width / 32);
     int64_t row = ((const int32_t *)a->ids.data)[pair] * d + index % d;
-    return 0x1p24 * g4(h, &a->w2_data, &a->s2_data, row, width).error;
+    return 0x1p24 * g4(h, &a->w2_data, &a->s2_data, row, width, fp8).error;
+}
+
+static double bound_down(const void *args, int operand, int64_t index)
+{
+    (void)operand;
+    return error_down(args, index, 0);
+}
+
+static double fp8_bound_down(const void *args, int operand, int64_t index)
+{
+    (void)operand;
+    return error_down(args, index, 1) - error_down(args, index, 0);
 }
 
 static double bytes(const dsf_tensor *t) { return (double)dsf_tensor_bytes(t); }
@@ -309,12 +368,14 @@ const dsf_op dsf_op_experts_up = {.name = "experts_up",
                                   TABLES(up),
                                   .init = init_up,
                                   .fill = fill_up,
-                                  .bound = bound_up};
+                                  .bound = bound_up,
+                                  .fp8_bound = fp8_bound_up};
 const dsf_op dsf_op_experts_down = {.name = "experts_down",
                                     .dims = "nkiedj",
                                     .args_size = sizeof(dsf_experts_down_args),
                                     TABLES(down),
                                     .fill = fill_down,
-                                    .bound = bound_down};
+                                    .bound = bound_down,
+                                    .fp8_bound = fp8_bound_down};
 const dsf_op dsf_op_moe_sum = {
     .name = "moe_sum", .dims = "nkd", .args_size = sizeof(dsf_moe_sum_args), TABLES(sum)};

@@ -64,6 +64,9 @@ extern const dsf_op dsf_op_route, dsf_op_swiglu, dsf_op_experts_up, dsf_op_exper
 dsf_kernel_fn dsf_route_ref, dsf_swiglu_ref, dsf_experts_up_ref, dsf_experts_down_ref,
     dsf_moe_sum_ref;
 dsf_kernel_fn dsf_swiglu_avx512, dsf_experts_up_avx512, dsf_experts_down_avx512, dsf_moe_sum_avx512;
+dsf_kernel_fn dsf_experts_up_sm90, dsf_experts_down_sm90, dsf_experts_up_sm90fp8,
+    dsf_experts_down_sm90fp8;
+dsf_kernel_fn dsf_route_sm90, dsf_swiglu_sm90, dsf_moe_sum_sm90;
 size_t dsf_experts_up_avx512_scratch(const void *args);
 size_t dsf_experts_down_avx512_scratch(const void *args);
 

@@ -10,7 +10,8 @@ static const dsf_operand operands[] = {DSF_ARG(dsf_rms_norm_args, out, DSF_OUT, 
 
 static const dsf_variant variants[] = {
     {"ref", 0, dsf_rms_norm_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_rms_norm_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_rms_norm_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_rms_norm_sm90), NULL, NULL}};
 
 /* n, d: 1, the vector width and its neighbours, the model's widths, many rows. */
 static const dsf_case cases[] = {{{1, 1}},   {{1, 15}},   {{2, 16}},   {{3, 17}},   {{4, 128}},
@@ -53,7 +54,7 @@ const dsf_op dsf_op_rms_norm = {.name = "rms_norm",
                                 .operand = operands,
                                 .n_operands = 3,
                                 .variant = variants,
-                                .n_variants = 2,
+                                .n_variants = 3,
                                 .cases = cases,
                                 .n_cases = sizeof cases / sizeof cases[0],
                                 .tol = tol,

@@ -14,6 +14,6 @@ typedef struct {
 
 extern const dsf_op dsf_op_rms_norm;
 
-dsf_kernel_fn dsf_rms_norm_ref, dsf_rms_norm_avx512;
+dsf_kernel_fn dsf_rms_norm_ref, dsf_rms_norm_avx512, dsf_rms_norm_sm90;
 
 #endif

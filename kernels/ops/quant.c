@@ -13,13 +13,16 @@ OPERANDS(q4n_operands, DSF_Q4N);
 
 static const dsf_variant q8_variants[] = {
     {"ref", 0, dsf_quant_q8_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_quant_q8_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_quant_q8_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_quant_q8_sm90), NULL, NULL}};
 static const dsf_variant q4x_variants[] = {
     {"ref", 0, dsf_quant_q4x_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_quant_q4x_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_quant_q4x_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_quant_q4x_sm90), NULL, NULL}};
 static const dsf_variant q4n_variants[] = {
     {"ref", 0, dsf_quant_q4n_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_quant_q4n_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_quant_q4n_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_quant_q4n_sm90), NULL, NULL}};
 
 /* n, h, d: one group, a few, the model's widths (index key, latent, stream, wo_b input), many rows.
  */
@@ -66,7 +69,7 @@ static dsf_cost cost(const void *args)
     {                                                                                              \
         .name = "quant_" #format, .dims = "nhd", .args_size = sizeof(dsf_quant_args),              \
         .operand = format##_operands, .n_operands = 2, .variant = format##_variants,               \
-        .n_variants = 2, .cases = cases, .n_cases = sizeof cases / sizeof cases[0], .tol = tol,    \
+        .n_variants = 3, .cases = cases, .n_cases = sizeof cases / sizeof cases[0], .tol = tol,    \
         .props = DSF_PROP_ROWS, .fill = fill, .cost = cost                                         \
     }
 

@@ -15,6 +15,7 @@ extern const dsf_op dsf_op_quant_q8, dsf_op_quant_q4x, dsf_op_quant_q4n;
 
 dsf_kernel_fn dsf_quant_q8_ref, dsf_quant_q4x_ref, dsf_quant_q4n_ref;
 dsf_kernel_fn dsf_quant_q8_avx512, dsf_quant_q4x_avx512, dsf_quant_q4n_avx512;
+dsf_kernel_fn dsf_quant_q8_sm90, dsf_quant_q4x_sm90, dsf_quant_q4n_sm90;
 
 /* One row, for references and tests: d channels to a record and back (round-trip values in bf16).
  */

@@ -17,10 +17,12 @@ static const dsf_operand rope_operands[] = {
 
 static const dsf_variant table_variants[] = {
     {"ref", 0, dsf_rope_table_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_rope_table_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_rope_table_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_rope_table_sm90), NULL, NULL}};
 static const dsf_variant rope_variants[] = {
     {"ref", 0, dsf_rope_ref, NULL, NULL},
-    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_rope_avx512), NULL, NULL}};
+    {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_rope_avx512), NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_rope_sm90), NULL, NULL}};
 
 /* n, f */
 static const dsf_case table_cases[] = {{{1, 1}}, {{2, 7}}, {{3, 9}}, {{5, 16}}, {{1024, 32}}};
@@ -73,7 +75,7 @@ const dsf_op dsf_op_rope_table = {.name = "rope_table",
                                   .operand = table_operands,
                                   .n_operands = 3,
                                   .variant = table_variants,
-                                  .n_variants = 2,
+                                  .n_variants = 3,
                                   .cases = table_cases,
                                   .n_cases = sizeof table_cases / sizeof table_cases[0],
                                   .tol = table_tol,
@@ -87,7 +89,7 @@ const dsf_op dsf_op_rope = {.name = "rope",
                             .operand = rope_operands,
                             .n_operands = 3,
                             .variant = rope_variants,
-                            .n_variants = 2,
+                            .n_variants = 3,
                             .cases = rope_cases,
                             .n_cases = sizeof rope_cases / sizeof rope_cases[0],
                             .tol = rope_tol,

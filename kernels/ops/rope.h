@@ -25,5 +25,6 @@ extern const dsf_op dsf_op_rope_table, dsf_op_rope;
 
 dsf_kernel_fn dsf_rope_table_ref, dsf_rope_ref;
 dsf_kernel_fn dsf_rope_table_avx512, dsf_rope_avx512;
+dsf_kernel_fn dsf_rope_table_sm90, dsf_rope_sm90;
 
 #endif

@@ -67,6 +67,21 @@ static inline double dsf_sum_bound(double abs_sum, int64_t k)
     return (double)roundings * abs_sum + (double)k * 0x1p-126;
 }
 
+/* What Hopper's tensor core may lose of one sum of 32 products of e4m3 codes, as a share of the
+ * largest of them: products are aligned to it with 13 fraction bits and cut. */
+#define DSF_FP8_BLOCK_LOSS (32 * 0x1p-13)
+
+/* The same in units of 2^-24 of the result, for 32 codes each of x and w with ue8m0 scales. */
+static inline double dsf_fp8_block_bound(const uint8_t *x, const uint8_t *w, uint8_t x_scale,
+                                         uint8_t w_scale)
+{
+    double most = 0;
+    for (int c = 0; c < 32; c++)
+        most = fmax(most, fabs((double)dsf_e4m3_to_f32(x[c]) * (double)dsf_e4m3_to_f32(w[c])));
+    return 0x1p24 * DSF_FP8_BLOCK_LOSS * most * (double)dsf_e8m0_to_f32(x_scale) *
+           (double)dsf_e8m0_to_f32(w_scale);
+}
+
 #define DSF_SUM_WHY                                                                                \
     "k = 1: the bound counts roundings itself: (8 in a group + groups of 128 + 4 of the tree) "    \
     "sum|ab|; products are exact, power-of-two scales too"

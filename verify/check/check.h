@@ -62,4 +62,7 @@ typedef struct {
 DSF_MUST dsf_status dsf_check(const dsf_op *op, const dsf_variant *v, const dsf_check_options *opt,
                               dsf_check_result *result);
 
+/* NULL when v can be checked here, else why not. Device variants need dsf_on_device_open(). */
+const char *dsf_check_state(const dsf_variant *v);
+
 #endif

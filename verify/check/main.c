@@ -6,18 +6,21 @@
 
 #include "base/buf.h"
 #include "check.h"
+#include "device.h"
+#include "on_device.h"
 
 enum { GOOD = 0, REJECTED = 1, USAGE = 2, COULD_NOT = 3 };
 
 typedef struct {
     const char *op, *variant;
-    bool list, json;
+    bool list, json, apart;
+    int device;
     dsf_check_options check;
 } options;
 
 static const char help[] =
     "checkops [--list] [--op NAME] [--variant NAME] [--case K] [--seed N] [--threads N] [--quick]\n"
-    "         [--json]\n"
+    "         [--device N] [--apart] [--json]\n"
     "Checks every kernel variant that this machine can run against the reference: values, guards,\n"
     "untouched inputs, repeatability, thread counts, aliasing, row independence, bias of rounding.\n"
     "  --list       the contracts: cases, variants, tolerances and their derivation\n"
@@ -25,6 +28,8 @@ static const char help[] =
     "  --seed N     of the inputs (1)\n"
     "  --threads N  the most threads to try (3)\n"
     "  --quick      few patterns, small cases\n"
+    "  --device N   the CUDA device of the sm90 variants (0)\n"
+    "  --apart      device operands in allocations of exactly their size: for compute-sanitizer\n"
     "  --json       one JSON line per variant\n"
     "Exit code: 0 all hold, 1 one was rejected, 2 usage, 3 could not check.\n";
 
@@ -43,12 +48,17 @@ static bool parse_one(options *o, char **argv, int *i)
     if (strcmp(name, "--list") == 0) return o->list = true;
     if (strcmp(name, "--json") == 0) return o->json = true;
     if (strcmp(name, "--quick") == 0) return o->check.quick = true;
+    if (strcmp(name, "--apart") == 0) return o->apart = true;
     *i += 1;
     if (!value) return false;
     if (strcmp(name, "--op") == 0) return (o->op = value) != NULL;
     if (strcmp(name, "--variant") == 0) return (o->variant = value) != NULL;
     if (strcmp(name, "--seed") == 0 && parse_number(value, 0, &n)) {
         o->check.seed = (uint64_t)n;
+        return true;
+    }
+    if (strcmp(name, "--device") == 0 && parse_number(value, 0, &n) && n < 64) {
+        o->device = (int)n;
         return true;
     }
     if (strcmp(name, "--case") == 0 && parse_number(value, 0, &n) && n < 1000) {
@@ -155,12 +165,16 @@ static void print_line(const dsf_op *op, const dsf_variant *v, const char *verdi
 static int check_one(const dsf_op *op, const dsf_variant *v, const options *o)
 {
     dsf_check_result r = {0};
-    const char *verdict = "ok";
-    if (!v->run)
-        verdict = "not in this build";
-    else if (v->needs & ~dsf_machine())
-        verdict = "not on this machine";
-    else if (dsf_check(op, v, &o->check, &r) != DSF_OK) {
+    const char *verdict = dsf_check_state(v);
+    if (verdict) {
+        if (o->json)
+            print_json(op, v, verdict, &r);
+        else
+            print_line(op, v, verdict, &r);
+        return GOOD;
+    }
+    verdict = "ok";
+    if (dsf_check(op, v, &o->check, &r) != DSF_OK) {
         fprintf(stderr, "checkops: %s %s: %s\n", op->name, v->name, dsf_error_text());
         return COULD_NOT;
     } else if (r.cases == 0)
@@ -210,5 +224,11 @@ int main(int argc, char **argv)
             return USAGE;
         }
     }
-    return check_all(&o);
+    if (!o.list && dsf_device_count(NULL) > 0 && dsf_on_device_open(o.device, o.apart) != DSF_OK) {
+        fprintf(stderr, "checkops: %s\n", dsf_error_message());
+        return COULD_NOT;
+    }
+    int code = check_all(&o);
+    dsf_on_device_close();
+    return code;
 }

@@ -84,6 +84,7 @@ dsf_status dsf_props_threads(const dsf_prop_input *in, dsf_finding *f)
 {
     dsf_frame w;
     dsf_status st = DSF_OK;
+    if (in->v->needs & DSF_NEEDS_SM90) return DSF_OK; /* a device has none */
     DSF_TRY(dsf_frame_open(&w, in->base->op, &in->base->sizes, in->absent));
     for (int t = 2; t <= in->threads && st == DSF_OK && f->rule == DSF_RULE_NONE; t++)
         st = run_threads(in, &w, t, f);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "on_device.h"
+
 enum { SCRATCH_GAP = 64 }; /* guard between the scratch of two workers */
 static const uint8_t scratch_guard = 0xC3;
 
@@ -104,19 +106,39 @@ static void inspect(const dsf_frame *frame, const scratch_space *scratch, dsf_fi
     if (f->operand >= 0) f->rule = DSF_RULE_INPUT;
 }
 
+static void tell_status(dsf_finding *f)
+{
+    f->rule = DSF_RULE_STATUS;
+    (void)snprintf(f->note, sizeof f->note, "%s", dsf_error_message());
+}
+
+static dsf_status run_on_device(const dsf_variant *v, dsf_frame *frame, uint8_t poison,
+                                dsf_finding *f)
+{
+    const scratch_space none = {0};
+    dsf_status ran = DSF_OK;
+    dsf_frame_seal(frame, poison);
+    DSF_TRY(dsf_on_device_run(v, frame, &ran, f));
+    if (ran != DSF_OK)
+        tell_status(f);
+    else if (f->rule == DSF_RULE_NONE)
+        inspect(frame, &none, f);
+    return DSF_OK;
+}
+
 dsf_status dsf_run_frame(const dsf_variant *v, dsf_frame *frame, uint8_t poison, dsf_pool *pool,
                          dsf_finding *f)
 {
     scratch_space scratch = {0};
     dsf_status ran = DSF_OK;
+    if (v->needs & DSF_NEEDS_SM90) return run_on_device(v, frame, poison, f);
     DSF_TRY(open_scratch(&scratch, v, frame->args, dsf_pool_threads(pool)));
-    dsf_launch lc = {pool, scratch.region.data, scratch.stride};
+    dsf_launch lc = {.pool = pool, .scratch = scratch.region.data, .scratch_bytes = scratch.stride};
     dsf_frame_seal(frame, poison);
     if (!run_guarded(v, &lc, frame->args, &ran)) {
         name_fault(frame, &scratch.region, f);
     } else if (ran != DSF_OK) {
-        f->rule = DSF_RULE_STATUS;
-        (void)snprintf(f->note, sizeof f->note, "%s", dsf_error_message());
+        tell_status(f);
     } else {
         inspect(frame, &scratch, f);
     }

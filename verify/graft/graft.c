@@ -19,6 +19,7 @@ typedef struct {
     dsf_graft_report *r;
     dsf_loaded load;
     dsf_pool *pool;
+    dsf_device *device; /* NULL: the host */
     dsf_golden golden;
     dsf_dump *dump;
     dsf_tap_sink out;
@@ -229,14 +230,24 @@ static dsf_status give_all(graft *g, dsf_exec *e, void **held, int *n_held)
     return DSF_OK;
 }
 
+static dsf_status load_ring(graft *g, const dsf_exec *e, int stage, const dsf_tensor *ring)
+{
+    size_t bytes = (size_t)dsf_tensor_bytes(ring);
+    uint8_t *rows = NULL;
+    DSF_TRY(dsf_mem_new(&rows, bytes, 1));
+    dsf_status st = dsf_golden_ring(&g->golden, stage, rows, ring->dim[1]);
+    if (st == DSF_OK) st = dsf_space_write(e->setup.device, ring->data, rows, bytes);
+    dsf_mem_free(rows);
+    return st;
+}
+
 static dsf_status load_rings(graft *g, const dsf_exec *e)
 {
     for (int s = 0; s < g->load.config.n_mtp_layers; s++) {
         char name[32];
         dsf_tensor ring;
         (void)snprintf(name, sizeof name, "ring%d", g->load.config.n_layers + s);
-        if (dsf_exec_cache(e, name, &ring))
-            DSF_TRY(dsf_golden_ring(&g->golden, s, ring.data, ring.dim[1]));
+        if (dsf_exec_cache(e, name, &ring)) DSF_TRY(load_ring(g, e, s, &ring));
     }
     return DSF_OK;
 }
@@ -252,9 +263,19 @@ static void mark_done(graft *g, const dsf_plan *p, const dsf_row_range *range)
         }
 }
 
+/* The plan's weights, where it runs on a device. */
+static dsf_status place_weights(const graft *g, const dsf_plan *plan, dsf_place **out)
+{
+    if (!g->device) return DSF_OK;
+    DSF_TRY(dsf_place_open(out, g->device));
+    DSF_TRY(dsf_place_add(*out, plan));
+    return dsf_place_load(*out, NULL, NULL);
+}
+
 static dsf_status run_pass(graft *g, int64_t anchor)
 {
     dsf_plan *plan = NULL;
+    dsf_place *place = NULL;
     dsf_exec e = {.plan = NULL};
     void **held = NULL;
     int n_held = 0;
@@ -262,7 +283,9 @@ static dsf_status run_pass(graft *g, int64_t anchor)
     dsf_tap_sink sink = {.on_value = on_value, .wants = wants, .ud = g};
     dsf_status st = DSF_OK;
     DSF_TRY_OUT(make_plan(g, &plan));
-    DSF_TRY_OUT(dsf_exec_open(&e, plan, g->pool, NULL, false));
+    DSF_TRY_OUT(place_weights(g, plan, &place));
+    const dsf_exec_setup setup = {.pool = g->pool, .device = g->device, .place = place};
+    DSF_TRY_OUT(dsf_exec_open(&e, plan, &setup));
     DSF_TRY_OUT(dsf_mem_new(&held, (size_t)plan->n_values + 1, sizeof *held));
     DSF_TRY_OUT(give_all(g, &e, held, &n_held));
     if (g->draft) {
@@ -279,6 +302,7 @@ out:
     for (int i = 0; i < n_held; i++) dsf_mem_free(held[i]);
     dsf_mem_free(held);
     dsf_exec_close(&e);
+    dsf_place_close(place);
     dsf_plan_close(plan);
     return st;
 }
@@ -456,6 +480,8 @@ static dsf_status open_model(graft *g)
     /* Before there are threads: a dump is looked at in a child process first. */
     DSF_TRY(dsf_golden_open(&g->golden, &g->load.config, g->o->golden));
     DSF_TRY(dsf_pool_open(&g->pool, g->o->threads ? g->o->threads : dsf_pool_processors()));
+    if (dsf_plan_target(0, g->o->variants) & DSF_NEEDS_SM90)
+        DSF_TRY(dsf_device_open(&g->device, 0));
     return dsf_mem_new(&g->done, MOST_TAPS, 1);
 }
 
@@ -507,6 +533,7 @@ dsf_status dsf_graft_run(const dsf_graft_options *o, dsf_graft_report *r)
     dsf_file_close(&g.config_file);
     dsf_mem_free(g.config_text);
     dsf_mem_free(g.done);
+    dsf_device_close(g.device);
     dsf_pool_close(g.pool);
     dsf_load_close(&g.load);
     return st;

@@ -51,7 +51,7 @@ dsf_status dsf_candidate_range(const char *name, const char *text, int64_t range
 static bool has_variant(const dsf_op *op, unsigned machine)
 {
     for (int k = 1; k < op->n_variants; k++)
-        if (op->variant[k].run && !(op->variant[k].needs & ~machine)) return true;
+        if (dsf_variant_runs(&op->variant[k], machine)) return true;
     return false;
 }
 

@@ -43,33 +43,38 @@ static void make_ids(int32_t *ids, int64_t n, int64_t vocab, uint64_t salt)
 }
 
 /* Copies rows [from, to) of a slot, index modulo the cache's length. */
-static void add_rows(state *s, const dsf_tensor *t, int slot, int64_t from, int64_t to)
+static dsf_status add_rows(state *s, const dsf_exec *e, const dsf_tensor *t, int slot, int64_t from,
+                           int64_t to)
 {
     int64_t slot_bytes = dsf_tensor_stride(t), row = slot_bytes / t->dim[1];
     for (int64_t i = from; i < to; i++) {
-        memcpy(s->cache + s->bytes, (uint8_t *)t->data + slot * slot_bytes + (i % t->dim[1]) * row,
-               (size_t)row);
+        DSF_TRY(dsf_space_read(e->setup.device, s->cache + s->bytes,
+                               (uint8_t *)t->data + slot * slot_bytes + (i % t->dim[1]) * row,
+                               (size_t)row));
         s->bytes += row;
     }
+    return DSF_OK;
 }
 
-static void take_layer(const run *w, const dsf_session *q, int layer, state *s)
+static dsf_status take_layer(const run *w, const dsf_session *q, int layer, state *s)
 {
     const dsf_config *c = &q->engine->load.config;
+    const dsf_exec *e = &q->engine->exec;
     char name[32];
     dsf_tensor t;
     (void)snprintf(name, sizeof name, "ring%d", layer);
     int64_t from = q->n > w->window ? q->n - w->window : 0;
-    if (dsf_exec_cache(&q->engine->exec, name, &t)) add_rows(s, &t, q->slot, from, q->n);
-    if (layer >= c->n_layers || dsf_config_kv_source(c, layer) != layer) return;
+    if (dsf_exec_cache(e, name, &t)) DSF_TRY(add_rows(s, e, &t, q->slot, from, q->n));
+    if (layer >= c->n_layers || dsf_config_kv_source(c, layer) != layer) return DSF_OK;
     int64_t entries = q->n / c->ratio[layer];
     (void)snprintf(name, sizeof name, "kv_main%d", layer);
-    if (dsf_exec_cache(&q->engine->exec, name, &t)) add_rows(s, &t, q->slot, 0, entries);
+    if (dsf_exec_cache(e, name, &t)) DSF_TRY(add_rows(s, e, &t, q->slot, 0, entries));
     (void)snprintf(name, sizeof name, "index_k%d", layer);
-    if (dsf_exec_cache(&q->engine->exec, name, &t)) add_rows(s, &t, q->slot, 0, entries);
+    if (dsf_exec_cache(e, name, &t)) DSF_TRY(add_rows(s, e, &t, q->slot, 0, entries));
     (void)snprintf(name, sizeof name, "pend%d", layer);
-    if (q->n % 2 == 1 && dsf_exec_cache(&q->engine->exec, name, &t))
-        add_rows(s, &t, q->slot, q->n / 2, q->n / 2 + 1);
+    if (q->n % 2 == 1 && dsf_exec_cache(e, name, &t))
+        DSF_TRY(add_rows(s, e, &t, q->slot, q->n / 2, q->n / 2 + 1));
+    return DSF_OK;
 }
 
 static dsf_status take_state(const run *w, const dsf_session *q, state *s)
@@ -77,7 +82,7 @@ static dsf_status take_state(const run *w, const dsf_session *q, state *s)
     const dsf_config *c = &q->engine->load.config;
     const float *row;
     s->bytes = 0;
-    for (int l = 0; l < c->n_layers + c->n_mtp_layers; l++) take_layer(w, q, l, s);
+    for (int l = 0; l < c->n_layers + c->n_mtp_layers; l++) DSF_TRY(take_layer(w, q, l, s));
     DSF_TRY(dsf_session_logits(q, &row));
     memcpy(s->logits, row, (size_t)w->vocab * sizeof *row);
     return DSF_OK;
@@ -231,7 +236,7 @@ static dsf_status compare_road(run *w, dsf_road road, int64_t n)
     int64_t before[sizeof e->exec.rows_run / sizeof *e->exec.rows_run];
     memcpy(before, e->exec.rows_run, sizeof before);
     /* No session is open: what the road before left in the caches must not help this one. */
-    memset(e->exec.cache, 0xFF, e->plan->cache_bytes);
+    DSF_TRY_OUT(dsf_space_fill(e->device, e->exec.cache, 0xFF, e->plan->cache_bytes));
     DSF_TRY_OUT(dsf_session_open(&s, e));
     DSF_TRY_OUT(take_road(&s, w, road, n));
     DSF_TRY_OUT(take_state(w, s, &w->have));

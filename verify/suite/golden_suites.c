@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "model/config.h"
 #include "op.h"
 #include "verify/diff/diff.h"
 #include "verify/diff/logits.h"
@@ -196,14 +197,18 @@ static dsf_status make_graft(const dsf_suite_unit *u, const char *golden, bool b
 }
 
 /* Golden against what was just made; *r is to be freed in either case. */
-static dsf_status compare(const dsf_suite_unit *u, const char *golden, bool rows,
+/* bind: the dump that the floor is of; NULL: golden. */
+static dsf_status compare(const dsf_suite_unit *u, const char *golden, const char *bind, bool rows,
                           dsf_diff_report *r)
 {
     char floor[4096];
     *r = (dsf_diff_report){.n_taps = 0};
     DSF_TRY(dsf_suite_floor(u->o, u->set, floor));
-    const dsf_diff_options d = {
-        .reference = golden, .ours = u->temp, .floor = floor[0] ? floor : NULL, .rows = rows};
+    const dsf_diff_options d = {.reference = golden,
+                                .ours = u->temp,
+                                .floor = floor[0] ? floor : NULL,
+                                .bind = bind,
+                                .rows = rows};
     return dsf_diff_run(&d, r);
 }
 
@@ -260,7 +265,7 @@ static dsf_status run_graft(const dsf_suite_unit *u, dsf_suite_check *check)
     for (int i = 0; i < u->n; i++) good = is_independent(golden, &check[i]) && good;
     if (!good) goto out;
     DSF_TRY_OUT(make_graft(u, golden, false, &lost));
-    DSF_TRY_OUT(compare(u, golden, true, &r));
+    DSF_TRY_OUT(compare(u, golden, NULL, true, &r));
     for (int i = 0; i < u->n; i++)
         if (strcmp(check[i].suite, "layers") == 0) {
             judge_layers(u, golden, &r, lost, &check[i]);
@@ -279,6 +284,54 @@ void dsf_suite_graft(const dsf_suite_unit *u, dsf_suite_check *check)
     for (int i = 0; i < u->n; i++) dsf_suite_could_not(&check[i]);
 }
 
+/* ---- parity: the host's own dump is the reference, of a prompt that passes every limit ---- */
+
+enum { PARITY_TOKENS = 300 };
+
+static dsf_status dump_host(const dsf_suite_unit *u, const char *out)
+{
+    int32_t ids[PARITY_TOKENS];
+    char path[4096];
+    dsf_config config;
+    DSF_TRY(dsf_file_join(path, u->model, "config.json"));
+    DSF_TRY(dsf_config_load(&config, path, NULL));
+    for (int i = 0; i < PARITY_TOKENS; i++) /* no short period, n-grams now and then again */
+        ids[i] = (int32_t)((uint64_t)(i % 97 * 7919 + i / 31 * 104729 + 11) %
+                           (uint64_t)config.vocab_size);
+    const dsf_dump_run d = {
+        .engine = {.model = u->model, .prefill = DSF_PREFILL_EXACT, .threads = u->threads},
+        .out = out,
+        .backend = "cpu",
+        .ids = ids,
+        .n = config.max_seq_len < PARITY_TOKENS ? config.max_seq_len : PARITY_TOKENS,
+        .draft = true};
+    dsf_dump_run_report r;
+    return dsf_dump_run_model(&d, &r);
+}
+
+static dsf_status run_parity(const dsf_suite_unit *u, dsf_suite_check *c)
+{
+    char host[DSF_TEMP_BYTES + 64], golden[4096];
+    dsf_diff_report r = {.n_taps = 0};
+    int64_t lost = 0;
+    dsf_status st;
+    (void)snprintf(host, sizeof host, "%s.host", u->temp);
+    DSF_TRY_OUT(golden_path(u, golden)); /* the noise was measured on it, of the same model */
+    DSF_TRY_OUT(dump_host(u, host));
+    DSF_TRY_OUT(make_graft(u, host, false, &lost));
+    DSF_TRY_OUT(compare(u, host, golden, true, &r));
+    judge_layers(u, host, &r, lost, c);
+out:
+    (void)unlink(host);
+    dsf_diff_report_free(&r);
+    return st;
+}
+
+void dsf_suite_parity(const dsf_suite_unit *u, dsf_suite_check *check)
+{
+    if (run_parity(u, check) != DSF_OK) dsf_suite_could_not(check);
+}
+
 /* ---- operation by operation: choices on golden scores ---- */
 
 static dsf_status run_by_op(const dsf_suite_unit *u, dsf_suite_check *c)
@@ -291,7 +344,7 @@ static dsf_status run_by_op(const dsf_suite_unit *u, dsf_suite_check *c)
     DSF_TRY_OUT(golden_path(u, golden));
     if (!is_independent(golden, c)) goto out;
     DSF_TRY_OUT(make_graft(u, golden, true, &lost));
-    DSF_TRY_OUT(compare(u, golden, true, &r));
+    DSF_TRY_OUT(compare(u, golden, NULL, true, &r));
     DSF_TRY_OUT(dsf_dump_open(&f, golden));
     dsf_choices_golden(&r, f, c);
 out:
@@ -332,7 +385,7 @@ static dsf_status run_free(const dsf_suite_unit *u, dsf_suite_check *c)
     DSF_TRY_OUT(golden_path(u, golden));
     if (!is_independent(golden, c)) goto out;
     DSF_TRY_OUT(make_run(u, golden, DSF_PREFILL_EXACT));
-    DSF_TRY_OUT(compare(u, golden, false, &r));
+    DSF_TRY_OUT(compare(u, golden, NULL, false, &r));
     judge(&r, c);
     DSF_TRY_OUT(dsf_coverage_run(golden, &r, c));
 out:

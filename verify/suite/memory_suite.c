@@ -18,6 +18,11 @@ static dsf_status see(void *ud, const dsf_tap_value *v)
     return DSF_OK;
 }
 
+static uint64_t device_allocations(const dsf_engine *e)
+{
+    return e->device ? dsf_device_used(e->device).allocations : 0;
+}
+
 /* Prefill and decode; the last logits go to out[vocab]. allocations: made after the session was
  * opened. */
 static dsf_status run_tokens(const dsf_suite_unit *u, const dsf_tap_sink *sink, float *out,
@@ -34,14 +39,14 @@ static dsf_status run_tokens(const dsf_suite_unit *u, const dsf_tap_sink *sink, 
     dsf_status st = DSF_OK;
     DSF_TRY_OUT(dsf_engine_open(&e, &eo));
     DSF_TRY_OUT(dsf_session_open(&s, e));
-    uint64_t before = dsf_mem_count();
+    uint64_t before = dsf_mem_count() + device_allocations(e);
     for (int32_t i = 0; i < TOKENS; i++) {
         int32_t ids[2] = {(i * 37 + 5) % (int32_t)dsf_engine_vocab(e),
                           (i * 11 + 3) % (int32_t)dsf_engine_vocab(e)};
         DSF_TRY_OUT(dsf_session_feed(s, ids, i < FED - TOKENS ? 2 : 1));
         while (dsf_session_queued(s) > 0) DSF_TRY_OUT(dsf_engine_step(e, &s, 1, sink));
     }
-    *allocations = dsf_mem_count() - before;
+    *allocations = dsf_mem_count() + device_allocations(e) - before;
     const float *row;
     DSF_TRY_OUT(dsf_session_logits(s, &row));
     memcpy(out, row, (size_t)dsf_engine_vocab(e) * sizeof *row);
@@ -148,6 +153,23 @@ static dsf_status plant(int64_t bytes, int64_t *seen)
     return DSF_OK;
 }
 
+/* The most device memory held, against the plan's device lines: no page of it is half used. */
+static void judge_device(const dsf_engine *e, dsf_suite_check *c)
+{
+    int64_t plan = dsf_budget_total(&e->budget, DSF_BUDGET_DEVICE);
+    int64_t took = dsf_device_used(e->device).peak;
+    c->compared = plan;
+    (void)snprintf(c->figure, sizeof c->figure, "most device bytes held, context %lld",
+                   (long long)dsf_engine_context(e));
+    c->value = (double)took;
+    c->limit = (double)(plan + plan / 100);
+    (void)snprintf(c->derivation, sizeof c->derivation, "the plan's %lld device bytes and 1 %%",
+                   (long long)plan);
+    c->verdict = took > 0 && took <= plan + plan / 100 ? DSF_PASS : DSF_FAILED;
+    dsf_suite_say(c, "%lld device bytes held at most, %lld planned", (long long)took,
+                  (long long)plan);
+}
+
 static dsf_status check_resident(const dsf_suite_unit *u, dsf_suite_check *c)
 {
     const dsf_options eo = {
@@ -159,6 +181,10 @@ static dsf_status check_resident(const dsf_suite_unit *u, dsf_suite_check *c)
     DSF_TRY_OUT(dsf_engine_open(&e, &eo));
     DSF_TRY_OUT(dsf_session_open(&s, e));
     DSF_TRY_OUT(feed_all(e, s));
+    if (e->device) {
+        judge_device(e, c);
+        goto out;
+    }
     int64_t plan = dsf_budget_total(&e->budget, 0), took = resident() - idle;
     int64_t allowed = plan + plan / 20 + slack;
     int64_t planted = (allowed > took ? allowed - took : 0) + margin;

@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "plan/plan.h"
 #include "verify/check/check.h"
+#include "verify/check/on_device.h"
 #include "verify/suite/unit.h"
 
 int dsf_suite_n_ops(void) { return dsf_n_ops; }
@@ -46,16 +48,16 @@ static dsf_status check_op(const dsf_suite_unit *u, dsf_suite_check *c)
     const dsf_check_options o = {.seed = 1, .threads = 3, .only = -1, .quick = true};
     double worst = 0;
     int rejected = 0, variants = 0;
+    bool device = (dsf_plan_target(0, u->o->variants) & DSF_NEEDS_SM90) != 0;
+    if (device && !dsf_on_device()) DSF_TRY(dsf_on_device_open(0, false));
     for (int i = 0; i < op->n_variants; i++) {
         const dsf_variant *v = &op->variant[i];
         dsf_check_result r = {.cases = 0};
-        const char *state = "ok";
-        if (!v->run)
-            state = "not in this build";
-        else if (v->needs & ~dsf_machine())
-            state = "not on this machine";
-        else
+        const char *state = dsf_check_state(v);
+        if (!state) {
+            state = "ok";
             DSF_TRY(dsf_check(op, v, &o, &r));
+        }
         bool bad = r.finding.rule != DSF_RULE_NONE;
         if (bad) state = "REJECTED";
         if (bad && rejected++ == 0) reject(op, v, &r.finding, c);

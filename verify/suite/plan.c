@@ -246,6 +246,26 @@ static void add_odd(planner *q)
     }
 }
 
+/* What the asked backend computes against the best kernels of the host. */
+static void add_parity(planner *q)
+{
+    const char *backend = q->o->backend ? q->o->backend : "cpu";
+    if (q->p->golden.n == 0) return; /* left out already */
+    if (strcmp(backend, "cpu") == 0) {
+        leave_out(q, "parity", "the CPU's kernels are what it compares with (--backend cuda, ref)");
+        return;
+    }
+    for (int i = 0; i < q->p->golden.n; i++) {
+        const char *set = q->p->golden.set[i].path, *model = q->o->model ? q->o->model : set;
+        const dsf_suite_unit u = {.model = model, .set = set, .run = dsf_suite_parity};
+        char name[640];
+        int first = q->r->n;
+        (void)snprintf(name, sizeof name, "parity/%.255s", dsf_suite_base(set));
+        (void)add_check(q, "parity", name);
+        add_unit(q, &u, first);
+    }
+}
+
 static void add_sets(planner *q)
 {
     for (int i = 0; i < q->p->golden.n; i++) {
@@ -333,9 +353,11 @@ dsf_status dsf_suite_plan_make(const dsf_verify_options *o, dsf_suite_plan *p, d
     over_models(&q, add_model_suites);
     add_ops(&q);
     if (p->golden.n == 0)
-        for (int i = 0; i < 3; i++)
-            leave_out(&q, (const char *[]){"layers", "choices", "logits"}[i], q.no_golden);
+        for (int i = 0; i < 4; i++)
+            leave_out(&q, (const char *[]){"layers", "choices", "logits", "parity"}[i],
+                      q.no_golden);
     add_sets(&q);
+    add_parity(&q);
     over_models(&q, add_running_suites);
     for (int i = 0; o->suites && i < DSF_N_SUITES; i++) refuse_skips(r, dsf_suites[i].name);
     DSF_TRY(r->status);

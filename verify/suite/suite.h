@@ -79,6 +79,8 @@ typedef struct {
     X(layers, "every tap from golden inputs, within the measured noise")                           \
     X(choices, "top-k, pool and experts: exact on golden scores, ties only on own scores")         \
     X(logits, "free-running from token ids: streams, KL and best token against golden logits")     \
+    X(parity,                                                                                      \
+      "every tap of 300 lengths, from the inputs that the CPU's kernels had, as they have it")     \
     X(states, "whole = chunked = decoded = forked = rewound = batched = cone, bit for bit")        \
     X(memory, "no allocation per token; resident memory within the plan, a planted block found")   \
     X(speed, "tokens and logits of a timed run equal those of the checked run; rates, no gate")

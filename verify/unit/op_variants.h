@@ -14,7 +14,7 @@
 static inline const dsf_variant *variant_next(const dsf_op *op, const dsf_variant *v)
 {
     for (v = v ? v + 1 : op->variant; v < op->variant + op->n_variants; v++)
-        if (v->run && !(v->needs & ~dsf_machine())) return v;
+        if (dsf_variant_runs(v, dsf_machine())) return v;
     return NULL;
 }
 
@@ -22,7 +22,7 @@ static inline const dsf_variant *variant_next(const dsf_op *op, const dsf_varian
 static inline void variant_run(const dsf_variant *v, const void *args)
 {
     size_t bytes = v->scratch ? v->scratch(args) : 0, room = (bytes + 63) & ~(size_t)63;
-    dsf_launch lc = {NULL, aligned_alloc(64, room ? room : 64), bytes};
+    dsf_launch lc = {.scratch = aligned_alloc(64, room ? room : 64), .scratch_bytes = bytes};
     cr_assert_not_null(lc.scratch);
     memset(lc.scratch, 0xFF, room);
     cr_assert_eq(v->run(&lc, args), DSF_OK, "%s: %s", v->name, dsf_error_text());

@@ -102,7 +102,7 @@ static void open_bench(bench *b)
     GOOD(dsf_plan_prune(b->p, &(dsf_tap_sink){.on_value = NULL}, NULL, NULL));
     GOOD(dsf_plan_choose(b->p, 0, NULL));
     GOOD(dsf_plan_place(b->p));
-    GOOD(dsf_exec_open(&b->e, b->p, NULL, NULL, true));
+    GOOD(dsf_exec_open(&b->e, b->p, &(dsf_exec_setup){.timed = true}));
     for (int i = 0; i < ROWS; i++)
         for (int k = 0; k < D; k++) b->data[i][k] = (float)(1 << i) + (float)k / 64;
     int32_t *pos = dsf_exec_input(&b->e, DSF_INPUT_POS, 0);
@@ -290,10 +290,10 @@ Test(exec, caches_are_shared_by_plans_of_one_layout_only)
         (void)dsf_plan_cache(p[i], "ring0", DSF_Q8, 3, dim);
         GOOD(dsf_plan_place(p[i]));
     }
-    GOOD(dsf_exec_open(&first, p[0], NULL, NULL, false));
-    REFUSED(DSF_EINVAL, dsf_exec_open(&second, p[1], NULL, &first, false));
+    GOOD(dsf_exec_open(&first, p[0], &(dsf_exec_setup){.timed = false}));
+    REFUSED(DSF_EINVAL, dsf_exec_open(&second, p[1], &(dsf_exec_setup){.cache_from = &first}));
     SAYS("shared caches");
-    GOOD(dsf_exec_open(&second, p[0], NULL, &first, false));
+    GOOD(dsf_exec_open(&second, p[0], &(dsf_exec_setup){.cache_from = &first}));
     dsf_tensor a, b;
     cr_assert(dsf_exec_cache(&first, "ring0", &a) && dsf_exec_cache(&second, "ring0", &b));
     cr_expect_eq(a.data, b.data);

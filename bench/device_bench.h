@@ -1,0 +1,65 @@
+/* What the device benchmarks share: the device, its memory's rates, its clocks, the check. */
+#ifndef DSF_BENCH_DEVICE_BENCH_H
+#define DSF_BENCH_DEVICE_BENCH_H
+
+#include "bench.h"
+#include "device_frame.h"
+
+/* --- nvml.c: the driver's management library, looked for when the program runs --- */
+
+typedef struct {
+    bool there;
+    char driver[32], why[64]; /* why it is not there */
+    double sm_mhz, memory_mhz, watts, celsius;
+} dsf_nvml_reading;
+
+typedef struct dsf_nvml dsf_nvml;
+/* NULL when there is none; *first then has the reason. */
+dsf_nvml *dsf_nvml_open(int index, dsf_nvml_reading *first);
+void dsf_nvml_close(dsf_nvml *n);
+/* What the chip does at this moment. n may be NULL. */
+void dsf_nvml_read(dsf_nvml *n, dsf_nvml_reading *r);
+
+/* --- device_session.c --- */
+
+typedef struct {
+    dsf_bench *b;
+    dsf_device *device;
+    dsf_nvml *nvml;
+    dsf_nvml_reading reading;
+    void *from, *to; /* what the rates are measured on */
+    size_t bytes;
+} dsf_bench_device;
+
+DSF_MUST dsf_status dsf_bench_device_open(dsf_bench_device *d, dsf_bench *b, int index);
+void dsf_bench_device_close(dsf_bench_device *d);
+/* One measurement each, bytes a second (a copy counts what it reads and what it writes). */
+DSF_MUST dsf_status dsf_bench_device_rates(dsf_bench_device *d, dsf_samples *copy,
+                                           dsf_samples *read);
+/* Name, driver, clocks at the last reading. */
+void dsf_bench_device_json(const dsf_bench_device *d, dsf_buf *json);
+
+/* --- op_check.c --- */
+
+typedef struct {
+    const char *against; /* "ref", "sm90", or NULL: nothing that computes the same in another way */
+    int64_t rows;        /* that were compared */
+    double worst;        /* against ref: largest error in units of its allowance */
+    double l2, unequal;  /* against a variant: relative, and the share of other bits */
+    bool law;            /* the rows alone gave the bits that they have among all rows */
+    char why[320];       /* the output is wrong; empty: it is right */
+} dsf_device_check;
+
+/* Runs v on the frame and checks rows of its output: against the reference by the contract's
+ * tolerance where that is cheap, else against the simplest device variant; and each by itself. The
+ * outputs of the frame are those of v afterwards. */
+DSF_MUST dsf_status dsf_bench_device_check(dsf_bench_device *d, const dsf_variant *v,
+                                           dsf_device_frame *f, dsf_device_check *c);
+/* Queues v on the frame. scratch: as v asks, or NULL. */
+DSF_MUST dsf_status dsf_bench_device_launch(dsf_bench_device *d, const dsf_variant *v,
+                                            const dsf_device_frame *f, void *scratch);
+/* The simplest (first) or the preferred (last) device variant that takes these arguments; NULL when
+ * there is none. */
+const dsf_variant *dsf_bench_device_variant(const dsf_op *op, const void *args, bool simplest);
+
+#endif

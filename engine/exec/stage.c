@@ -1,0 +1,154 @@
+#include "exec/stage.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "ops/engram.h"
+
+/* The blocks of one stage, in one allocation on either side: places, codes, scales. */
+typedef struct {
+    int64_t rows, d, groups; /* most table rows of a pass; channels and scales of one */
+    size_t codes, scales, bytes;
+} shape;
+
+struct dsf_stage {
+    int step;
+    dsf_val rows, table, scale;
+    shape shape;
+    uint8_t *here, *there;
+    /* Open addressing: which table rows have a place already. Bigger than the rows by two. */
+    int64_t *key;
+    int32_t *place;
+    size_t mask;
+};
+
+static size_t align(size_t n) { return (n + 255) & ~(size_t)255; }
+
+static shape shape_of(const dsf_plan *p, const dsf_step *s)
+{
+    const dsf_engram_gather_args *a = (const void *)(p->args + s->args);
+    shape h = {
+        .rows = a->rows.dim[0] * a->rows.dim[1], .d = a->table.dim[1], .groups = a->s.dim[1]};
+    h.codes = align((size_t)h.rows * sizeof(int64_t));
+    h.scales = h.codes + align((size_t)(h.rows * h.d));
+    h.bytes = h.scales + align((size_t)(h.rows * h.groups));
+    return h;
+}
+
+size_t dsf_stage_bytes(const dsf_plan *p)
+{
+    size_t sum = 0;
+    for (int i = 0; i < p->n_steps; i++)
+        if (p->step[i].op == &dsf_op_engram_gather) sum += shape_of(p, &p->step[i]).bytes;
+    return sum;
+}
+
+static dsf_val operand(const dsf_step *s, size_t offset)
+{
+    for (int k = 0; k < s->op->n_operands; k++)
+        if (s->op->operand[k].offset == offset) return s->operand[k];
+    return DSF_NO_VAL;
+}
+
+static dsf_status open_one(dsf_exec *e, struct dsf_stage *g, int i)
+{
+    const dsf_step *s = &e->plan->step[i];
+    *g = (struct dsf_stage){.step = i, .shape = shape_of(e->plan, s)};
+    g->rows = operand(s, offsetof(dsf_engram_gather_args, rows));
+    g->table = operand(s, offsetof(dsf_engram_gather_args, table));
+    g->scale = operand(s, offsetof(dsf_engram_gather_args, s));
+    size_t places = 64;
+    while (places < 2 * (size_t)g->shape.rows) places *= 2;
+    g->mask = places - 1;
+    DSF_TRY(dsf_mem_new(&g->key, places, sizeof *g->key));
+    DSF_TRY(dsf_mem_new(&g->place, places, sizeof *g->place));
+    DSF_TRY(dsf_space_take_near(e->setup.device, &g->here, g->shape.bytes));
+    return dsf_space_take(e->setup.device, &g->there, g->shape.bytes);
+}
+
+dsf_status dsf_stage_open(dsf_exec *e)
+{
+    int n = 0;
+    for (int i = 0; i < e->plan->n_steps; i++) n += e->plan->step[i].op == &dsf_op_engram_gather;
+    if (n == 0) return DSF_OK;
+    DSF_TRY(dsf_mem_new(&e->stage, (size_t)n, sizeof *e->stage));
+    for (int i = 0; i < e->plan->n_steps; i++)
+        if (e->plan->step[i].op == &dsf_op_engram_gather)
+            DSF_TRY(open_one(e, &e->stage[e->n_stages++], i));
+    return DSF_OK;
+}
+
+void dsf_stage_close(dsf_exec *e)
+{
+    for (int k = 0; k < e->n_stages; k++) {
+        struct dsf_stage *g = &e->stage[k];
+        dsf_space_drop(e->setup.device, g->there, g->shape.bytes);
+        dsf_space_drop_near(e->setup.device, g->here, g->shape.bytes);
+        dsf_mem_free(g->key);
+        dsf_mem_free(g->place);
+    }
+    dsf_mem_free(e->stage);
+    e->stage = NULL;
+    e->n_stages = 0;
+}
+
+/* Place of a table row among those of this pass; *fresh: it was not there before. */
+static int32_t place_of(struct dsf_stage *g, int64_t row, int32_t next, bool *fresh)
+{
+    size_t at = ((uint64_t)row * 0x9E3779B97F4A7C15u >> 20) & g->mask;
+    while (g->place[at] > 0 && g->key[at] != row) at = (at + 1) & g->mask;
+    *fresh = g->place[at] == 0;
+    if (*fresh) {
+        g->key[at] = row;
+        g->place[at] = next + 1;
+    }
+    return g->place[at] - 1;
+}
+
+static dsf_status run_one(dsf_exec *e, struct dsf_stage *g, const dsf_row_range *range)
+{
+    const dsf_plan *p = e->plan;
+    const shape *h = &g->shape;
+    dsf_row_range r = range[p->step[g->step].rows];
+    const dsf_value *v = &p->value[dsf_plan_base(p, g->rows)];
+    int64_t columns = v->dim[1], n = (r.first + r.count) * columns;
+    const int64_t *row = (const int64_t *)(const void *)(e->input + v->offset);
+    const uint8_t *table = p->value[g->table].data, *scale = p->value[g->scale].data;
+    int64_t *at = (int64_t *)(void *)g->here;
+    int32_t kept = 0;
+    if (r.count == 0) return DSF_OK;
+    memset(g->place, 0, (g->mask + 1) * sizeof *g->place);
+    for (int64_t i = r.first * columns; i < n; i++) {
+        bool fresh = false;
+        int32_t place = place_of(g, row[i], kept, &fresh);
+        at[i] = place;
+        if (!fresh) continue;
+        memcpy(g->here + h->codes + place * h->d, table + row[i] * h->d, (size_t)h->d);
+        memcpy(g->here + h->scales + place * h->groups, scale + row[i] * h->groups,
+               (size_t)h->groups);
+        kept++;
+    }
+    dsf_device *d = e->setup.device;
+    DSF_TRY(dsf_device_put(d, g->there, g->here, (size_t)n * sizeof *at));
+    DSF_TRY(dsf_device_put(d, g->there + h->codes, g->here + h->codes, (size_t)(kept * h->d)));
+    return dsf_device_put(d, g->there + h->scales, g->here + h->scales, (size_t)(kept * h->groups));
+}
+
+dsf_status dsf_stage_run(dsf_exec *e, const dsf_row_range *range)
+{
+    for (int k = 0; k < e->n_stages; k++) DSF_TRY(run_one(e, &e->stage[k], range));
+    return DSF_OK;
+}
+
+void dsf_stage_bind(dsf_exec *e, int k, int i)
+{
+    const struct dsf_stage *g = &e->stage[k];
+    if (g->step != i) return;
+    dsf_engram_gather_args *a = (void *)(e->plan->args + e->plan->step[i].args);
+    int64_t first =
+        ((uint8_t *)a->rows.data - dsf_exec_data(e, g->rows)) / (int64_t)sizeof(int64_t);
+    a->rows.data = g->there + (size_t)first * sizeof(int64_t);
+    a->table.data = g->there + g->shape.codes;
+    a->s.data = g->there + g->shape.scales;
+    a->table.dim[0] = a->s.dim[0] = g->shape.rows;
+}

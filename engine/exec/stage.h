@@ -1,0 +1,18 @@
+/* Engram tables stay on the host (203 GB in the release). Before a pass the rows that it reads are
+ * gathered, each once, into pinned memory and travel to the device; the gathering step then reads
+ * that small table by the rows' places in it (architecture.md 8.4). */
+#ifndef DSF_EXEC_STAGE_H
+#define DSF_EXEC_STAGE_H
+
+#include "exec/exec.h"
+
+/* Device bytes (and as many pinned ones) for all gathering steps of a plan. */
+size_t dsf_stage_bytes(const dsf_plan *p);
+DSF_MUST dsf_status dsf_stage_open(dsf_exec *e);
+void dsf_stage_close(dsf_exec *e);
+/* Before a pass: its rows travel. */
+DSF_MUST dsf_status dsf_stage_run(dsf_exec *e, const dsf_row_range *range);
+/* Points stage k's step to the staged table, when it is step i. */
+void dsf_stage_bind(dsf_exec *e, int k, int i);
+
+#endif

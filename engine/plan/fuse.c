@@ -1,0 +1,326 @@
+/* Sequences of steps that one operation computes (ops/fused.h) become one step. A sequence is found
+ * by what flows between its steps, wherever they stand. A value between two of its steps goes away:
+ * it must have no other reader and no tap. Values that stay keep their readers and taps. */
+#include "base/mem.h"
+#include "ops/fused.h"
+#include "ops/hc.h"
+#include "ops/moe.h"
+#include "ops/norm.h"
+#include "ops/quant.h"
+#include "ops/rope.h"
+#include "plan/plan.h"
+
+enum { MOST_PARTS = 8 };
+
+typedef struct {
+    dsf_plan *p;
+    unsigned target;
+    int n_steps;  /* recorded ones; fused steps are appended behind them */
+    int *instead; /* recorded step: itself, the fused step in its place, or GONE */
+} fusion;
+
+enum { GONE = -1 };
+
+typedef struct {
+    int step[MOST_PARTS], n; /* recorded steps */
+} sequence;
+
+#define ARGS(f, i)                 ((f)->p->args + (f)->p->step[i].args)
+#define OPERAND(f, i, oper, field) operand_at((f), (i), offsetof(dsf_##oper##_args, field))
+#define AT(oper, field, v)                                                                         \
+    {                                                                                              \
+        offsetof(dsf_##oper##_args, field), (v)                                                    \
+    }
+
+static bool stands(const fusion *f, int i, const dsf_op *op)
+{
+    return i >= 0 && f->instead[i] == i && f->p->step[i].op == op;
+}
+
+static dsf_val operand_at(const fusion *f, int i, size_t offset)
+{
+    const dsf_step *s = &f->p->step[i];
+    for (int k = 0; k < s->op->n_operands; k++)
+        if (s->op->operand[k].offset == offset) return s->operand[k];
+    return DSF_NO_VAL;
+}
+
+/* How often step i reads (or else writes) the bytes of v. */
+static int uses(const fusion *f, int i, dsf_val v, bool reads)
+{
+    const dsf_step *s = &f->p->step[i];
+    dsf_direction other = reads ? DSF_OUT : DSF_IN;
+    int n = 0;
+    for (int k = 0; k < s->op->n_operands; k++)
+        n += s->operand[k] != DSF_NO_VAL && s->op->operand[k].dir != other &&
+             dsf_plan_base(f->p, s->operand[k]) == dsf_plan_base(f->p, v);
+    return n;
+}
+
+/* The only step that computes v; GONE: none, or several. */
+static int writer(const fusion *f, dsf_val v)
+{
+    int found = GONE;
+    if (v == DSF_NO_VAL) return GONE;
+    for (int i = 0; i < f->n_steps; i++) {
+        if (!uses(f, i, v, false)) continue;
+        if (found >= 0) return GONE;
+        found = i;
+    }
+    return found;
+}
+
+static int readers(const fusion *f, dsf_val v)
+{
+    int n = 0;
+    for (int i = 0; i < f->n_steps; i++)
+        if (f->instead[i] == i) n += uses(f, i, v, true);
+    return n;
+}
+
+/* The only step with this operation that reads v; GONE: none, or several. */
+static int reader(const fusion *f, dsf_val v, const dsf_op *op)
+{
+    int found = GONE;
+    for (int i = 0; i < f->n_steps; i++) {
+        if (!stands(f, i, op) || !uses(f, i, v, true)) continue;
+        if (found >= 0) return GONE;
+        found = i;
+    }
+    return found;
+}
+
+/* v, computed by step i, is seen by its one reader only. */
+static bool between(const fusion *f, int i, dsf_val v)
+{
+    const dsf_step *s = &f->p->step[i];
+    for (int k = 0; k < s->n_taps; k++)
+        if (dsf_plan_base(f->p, s->tap[k].value) == dsf_plan_base(f->p, v)) return false;
+    return f->p->value[dsf_plan_base(f->p, v)].kind == DSF_VALUE_SCRATCH && readers(f, v) == 1;
+}
+
+/* v has its contents before step i. */
+static bool known_before(const fusion *f, dsf_val v, int i)
+{
+    if (v == DSF_NO_VAL || f->p->value[dsf_plan_base(f->p, v)].kind != DSF_VALUE_SCRATCH)
+        return true;
+    int w = writer(f, v);
+    return w >= 0 && w < i;
+}
+
+static dsf_val flat(const fusion *f, dsf_val v)
+{
+    const dsf_value *from = &f->p->value[v];
+    const int64_t d = from->rank == 3 ? from->dim[1] * from->dim[2] : from->dim[1];
+    return from->rank == 2 ? v : dsf_plan_view(f->p, v, 2, &d);
+}
+
+static dsf_val deep(const fusion *f, dsf_val v)
+{
+    const dsf_value *from = &f->p->value[v];
+    const int64_t tail[2] = {1, from->dim[1]};
+    return from->rank == 3 ? v : dsf_plan_view(f->p, v, 3, tail);
+}
+
+/* A fused operation is worth a step where the target has a kernel for it; a target with nothing
+ * (the references) takes every one. */
+static bool target_has(const fusion *f, const dsf_step *s)
+{
+    for (int k = s->op->n_variants - 1; k >= 0; k--) {
+        const dsf_variant *v = &s->op->variant[k];
+        if (!dsf_variant_runs(v, f->target)) continue;
+        if (v->accepts && !v->accepts(f->p->args + s->args)) continue;
+        return k > 0 || f->target == 0;
+    }
+    return false;
+}
+
+/* The taps of the parts, which are on values that stay. */
+static bool move_taps(const fusion *f, const sequence *q, dsf_step *to)
+{
+    for (int i = 0; i < q->n; i++) {
+        const dsf_step *s = &f->p->step[q->step[i]];
+        for (int k = 0; k < s->n_taps; k++) {
+            if (s->rows != to->rows || to->n_taps == DSF_STEP_TAPS) return false;
+            to->tap[to->n_taps++] = s->tap[k];
+        }
+    }
+    return true;
+}
+
+/* The step just appended, at the place of step `at`, for those of q; or nothing at all. */
+static void put(fusion *f, const sequence *q, int at)
+{
+    dsf_plan *p = f->p;
+    if (p->status != DSF_OK) return;
+    dsf_step *s = &p->step[p->n_steps - 1];
+    if (!target_has(f, s) || !move_taps(f, q, s)) {
+        p->n_steps--;
+        return;
+    }
+    for (int i = 0; i < q->n; i++) f->instead[q->step[i]] = GONE;
+    f->instead[at] = p->n_steps - 1;
+}
+
+static void step_like(const fusion *f, int i)
+{
+    f->p->rows_now = f->p->step[i].rows;
+    f->p->layer_now = f->p->step[i].layer;
+}
+
+/* ---- hc_boundary ---- */
+
+typedef struct {
+    int sum, expand, collapse, norm, quant, mix; /* sum: GONE when y is no sum */
+} boundary;
+
+static bool find_boundary(const fusion *f, int expand, boundary *b)
+{
+    const dsf_plan *p = f->p;
+    dsf_val out = OPERAND(f, expand, hc_expand, out), y = OPERAND(f, expand, hc_expand, y);
+    *b = (boundary){.expand = expand};
+    b->collapse = reader(f, out, &dsf_op_hc_collapse);
+    b->mix = reader(f, out, &dsf_op_hc_mix);
+    if (b->collapse < 0 || b->mix < 0) return false;
+    dsf_val h = OPERAND(f, b->collapse, hc_collapse, out);
+    b->norm = reader(f, h, &dsf_op_rms_norm);
+    if (b->norm < 0 || !between(f, b->collapse, h)) return false;
+    b->quant = reader(f, OPERAND(f, b->norm, rms_norm, out), &dsf_op_quant_q8);
+    if (b->quant < 0) return false;
+    b->sum = writer(f, y);
+    if (!stands(f, b->sum, &dsf_op_moe_sum) || !between(f, b->sum, y) ||
+        p->step[b->sum].rows != p->step[expand].rows)
+        b->sum = GONE;
+    /* The rows of the expansion hold those of all that follow from it; what weighs the collapse
+     * must be there for all of them. */
+    dsf_val pre = OPERAND(f, b->collapse, hc_collapse, w);
+    int rows = p->value[pre].rows;
+    return (rows == p->step[expand].rows || rows == DSF_ROWS_ALL) && known_before(f, pre, expand) &&
+           dsf_plan_capacity(p, p->step[b->mix].rows) ==
+               dsf_plan_capacity(p, p->step[expand].rows) &&
+           dsf_plan_capacity(p, p->step[b->quant].rows) ==
+               dsf_plan_capacity(p, p->step[expand].rows);
+}
+
+static void fuse_boundary(fusion *f, int expand)
+{
+    boundary b;
+    dsf_plan *p = f->p;
+    if (!stands(f, expand, &dsf_op_hc_expand) || !find_boundary(f, expand, &b)) return;
+    const dsf_hc_mix_args *mix = (const void *)ARGS(f, b.mix);
+    const dsf_rms_norm_args *norm = (const void *)ARGS(f, b.norm);
+    dsf_hc_boundary_args a = {
+        .eps = norm->eps, .mix_eps = mix->norm_eps, .hc_eps = mix->hc_eps, .iters = mix->iters};
+    dsf_val u = OPERAND(f, b.norm, rms_norm, out), y = OPERAND(f, expand, hc_expand, y);
+    if (between(f, b.norm, u)) u = DSF_NO_VAL; /* the quantiser is its one reader */
+    const dsf_bind bind[] = {
+        AT(hc_boundary, out, OPERAND(f, expand, hc_expand, out)),
+        AT(hc_boundary, uq, flat(f, OPERAND(f, b.quant, quant, out))),
+        AT(hc_boundary, next_pre, OPERAND(f, b.mix, hc_mix, pre)),
+        AT(hc_boundary, next_post, OPERAND(f, b.mix, hc_mix, post)),
+        AT(hc_boundary, next_comb, OPERAND(f, b.mix, hc_mix, comb)),
+        AT(hc_boundary, x, OPERAND(f, expand, hc_expand, x)),
+        AT(hc_boundary, post, OPERAND(f, expand, hc_expand, post)),
+        AT(hc_boundary, comb, OPERAND(f, expand, hc_expand, comb)),
+        AT(hc_boundary, pre, OPERAND(f, b.collapse, hc_collapse, w)),
+        AT(hc_boundary, w, OPERAND(f, b.norm, rms_norm, w)),
+        AT(hc_boundary, fn, OPERAND(f, b.mix, hc_mix, fn)),
+        AT(hc_boundary, base, OPERAND(f, b.mix, hc_mix, base)),
+        AT(hc_boundary, scale, OPERAND(f, b.mix, hc_mix, scale)),
+        AT(hc_boundary, u, u),
+        AT(hc_boundary, y, b.sum >= 0 ? OPERAND(f, b.sum, moe_sum, shared) : y),
+        AT(hc_boundary, parts, b.sum >= 0 ? OPERAND(f, b.sum, moe_sum, y) : DSF_NO_VAL)};
+    step_like(f, expand);
+    dsf_plan_step(p, &dsf_op_hc_boundary, &a, bind, (int)(sizeof bind / sizeof *bind));
+    sequence q = {{expand, b.collapse, b.norm, b.quant, b.mix, b.sum}, b.sum >= 0 ? 6 : 5};
+    put(f, &q, expand);
+}
+
+/* ---- row_q8, row_q4x ---- */
+
+/* The step with this operation whose result only step i sees, on the same rows; GONE: none. */
+static int source(const fusion *f, int i, dsf_val v, const dsf_op *op)
+{
+    int w = writer(f, v);
+    return stands(f, w, op) && between(f, w, v) && f->p->step[w].rows == f->p->step[i].rows ? w
+                                                                                            : GONE;
+}
+
+static void fuse_record(fusion *f, int quant, const dsf_op *op)
+{
+    dsf_row_record_args a = {.eps = 0};
+    dsf_val out = OPERAND(f, quant, quant, out), x = OPERAND(f, quant, quant, x);
+    dsf_val cs = DSF_NO_VAL, w = DSF_NO_VAL;
+    sequence q = {{quant}, 1};
+    int rope = source(f, quant, x, &dsf_op_rope);
+    if (rope >= 0 && !((const dsf_rope_args *)(const void *)ARGS(f, rope))->inverse) {
+        x = OPERAND(f, rope, rope, x);
+        cs = OPERAND(f, rope, rope, cs);
+        q.step[q.n++] = rope;
+    }
+    int norm = f->p->value[out].dim[1] == 1 ? source(f, quant, x, &dsf_op_rms_norm) : GONE;
+    if (norm >= 0) {
+        x = OPERAND(f, norm, rms_norm, x);
+        w = OPERAND(f, norm, rms_norm, w);
+        a.eps = ((const dsf_rms_norm_args *)(const void *)ARGS(f, norm))->eps;
+        q.step[q.n++] = norm;
+    }
+    if (q.n == 1) return;
+    const dsf_bind bind[] = {AT(row_record, out, out), AT(row_record, x, deep(f, x)),
+                             AT(row_record, w, w), AT(row_record, cs, cs)};
+    step_like(f, quant);
+    dsf_plan_step(f->p, op, &a, bind, (int)(sizeof bind / sizeof *bind));
+    put(f, &q, quant);
+}
+
+/* ---- swiglu_q8 ---- */
+
+static bool fuse_swiglu(fusion *f, int quant)
+{
+    int up = source(f, quant, OPERAND(f, quant, quant, x), &dsf_op_swiglu);
+    if (up < 0) return false;
+    dsf_swiglu_q8_args a = {.limit = ((const dsf_swiglu_args *)(const void *)ARGS(f, up))->limit};
+    const dsf_bind bind[] = {AT(swiglu_q8, out, flat(f, OPERAND(f, quant, quant, out))),
+                             AT(swiglu_q8, g, OPERAND(f, up, swiglu, g)),
+                             AT(swiglu_q8, v, OPERAND(f, up, swiglu, v))};
+    sequence q = {{quant, up}, 2};
+    step_like(f, quant);
+    dsf_plan_step(f->p, &dsf_op_swiglu_q8, &a, bind, (int)(sizeof bind / sizeof *bind));
+    put(f, &q, quant);
+    return true;
+}
+
+static dsf_status close_ranks(fusion *f)
+{
+    dsf_plan *p = f->p;
+    dsf_step *order = NULL;
+    int n = 0;
+    DSF_TRY(dsf_mem_new(&order, (size_t)f->n_steps + 1, sizeof *order));
+    for (int i = 0; i < f->n_steps; i++)
+        if (f->instead[i] != GONE) order[n++] = p->step[f->instead[i]];
+    for (int i = 0; i < n; i++) p->step[i] = order[i];
+    p->n_steps = n;
+    dsf_mem_free(order);
+    return DSF_OK;
+}
+
+dsf_status dsf_plan_fuse(dsf_plan *p, unsigned target)
+{
+    if (p->status != DSF_OK) return dsf_error_pass(p->status, DSF_HERE);
+    fusion f = {.p = p, .target = target, .n_steps = p->n_steps};
+    int rows = p->rows_now, layer = p->layer_now;
+    DSF_TRY(dsf_mem_new(&f.instead, (size_t)f.n_steps + 1, sizeof *f.instead));
+    for (int i = 0; i < f.n_steps; i++) f.instead[i] = i;
+    for (int i = 0; i < f.n_steps; i++) fuse_boundary(&f, i);
+    for (int i = 0; i < f.n_steps; i++) {
+        if (stands(&f, i, &dsf_op_quant_q8) && !fuse_swiglu(&f, i))
+            fuse_record(&f, i, &dsf_op_row_q8);
+        else if (stands(&f, i, &dsf_op_quant_q4x))
+            fuse_record(&f, i, &dsf_op_row_q4x);
+    }
+    p->rows_now = rows;
+    p->layer_now = layer;
+    dsf_status st = p->status == DSF_OK ? close_ranks(&f) : p->status;
+    dsf_mem_free(f.instead);
+    return st == DSF_OK ? DSF_OK : dsf_error_pass(st, DSF_HERE);
+}

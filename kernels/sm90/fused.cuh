@@ -1,0 +1,139 @@
+/* Parts of fused kernels: what one thread does with a chunk of 8 channels in registers. A group of
+ * 32 channels is 4 neighbouring lanes. */
+#ifndef DSF_SM90_FUSED_CUH
+#define DSF_SM90_FUSED_CUH
+
+#include "sm90/ptx.cuh"
+#include "sm90/row.cuh"
+
+namespace fused
+{
+
+/* bf16 as the bits of a double 2^-896 times as large: exponents 0..254 stay what they are, and so
+ * zeros and subnormals need no care. A factor times 2^896 makes up for it; the product is exact
+ * (24 + 8 bits), and in an fma it is rounded once, with the sum. */
+__device__ inline double low_scaled(uint32_t v)
+{
+    return __hiloint2double(int((int32_t(v << 16) >> 3) & 0x8FFFE000), 0);
+}
+__device__ inline double high_scaled(uint32_t v)
+{
+    return __hiloint2double(int((int32_t(v) >> 3) & 0x8FFFE000), 0);
+}
+constexpr double unscale = 0x1p896;
+
+/* Largest magnitude of the group of 32 that this lane and its neighbours hold. All lanes call it.
+ */
+__device__ inline float group_max(const float (&x)[CHUNK], float floor)
+{
+    float most = floor;
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++) most = fmaxf(most, fabsf(x[i]));
+    most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
+    return fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
+}
+
+__device__ inline void put_word(uint8_t *p, uint32_t v)
+{
+    if (reinterpret_cast<uintptr_t>(p) % 4 == 0) {
+        *reinterpret_cast<uint32_t *>(p) = v;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) p[i] = uint8_t(v >> 8 * i);
+}
+
+/* Channels [c, c + 8) of a Q8 record of d channels, from bf16 values. `live`: this lane writes. */
+__device__ inline void put_q8(uint8_t *rec, const float (&x)[CHUNK], unsigned c, unsigned d,
+                              bool live)
+{
+    int k = num::pow2ceil(group_max(x, 1e-4f), 1.0f / 448.0f);
+    float inverse = num::pow2(-k); /* normal, as 2^k is: the product is the rounded quotient */
+    if (!live) return;
+    uint32_t pair[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(x[2 * i] * inverse, x[2 * i + 1] * inverse),
+                                           __NV_SATFINITE, __NV_E4M3);
+    uint2 codes = make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
+    if (reinterpret_cast<uintptr_t>(rec + c) % 8 == 0) {
+        *reinterpret_cast<uint2 *>(rec + c) = codes;
+    } else {
+        put_word(rec + c, codes.x);
+        put_word(rec + c + 4, codes.y);
+    }
+    if (c % 32 == 0) rec[d + c / 32] = uint8_t(k + 127);
+}
+
+/* The same for Q4X: two codes a byte. */
+__device__ inline void put_q4x(uint8_t *rec, const float (&x)[CHUNK], unsigned c, unsigned d,
+                               bool live)
+{
+    int k = num::pow2ceil(group_max(x, 6 * 0x1p-126f), 1.0f / 6.0f);
+    float inverse = num::pow2(-k);
+    if (!live) return;
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++) codes |= num::f32_to_e2m1(x[i] * inverse) << 4 * i;
+    put_word(rec + c / 2, codes);
+    if (c % 32 == 0) rec[d / 2 + c / 32] = uint8_t(k + 127);
+}
+
+/* The factor of rms_norm from the sum of squares over d channels. */
+__device__ inline float norm_factor(double squares, unsigned d, float eps)
+{
+    float mean = __fadd_rn(__double2float_rn(__ddiv_rn(squares, double(d))), eps);
+    return __double2float_rn(__ddiv_rn(1.0, __dsqrt_rn(double(mean))));
+}
+
+/* bf16 results of rms_norm, as f32. */
+__device__ inline void scale_chunk(float (&x)[CHUNK], uint4 weight, float factor)
+{
+    float w[CHUNK];
+    unpack_chunk(w, weight);
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++)
+        x[i] = num::round_bf16(__fmul_rn(w[i], __fmul_rn(x[i], factor)));
+}
+
+/* Turns the pairs among channels [c, c + 8) that lie in the tail from `plain` on (even); cs: this
+ * row's cosines and sines. */
+__device__ inline void rotate_chunk(float (&x)[CHUNK], const float2 *cs, unsigned c, unsigned plain)
+{
+#pragma unroll
+    for (unsigned i = 0; i < CHUNK; i += 2) {
+        if (c + i < plain) continue;
+        float2 a = cs[(c + i - plain) / 2];
+        float re = x[i], im = x[i + 1];
+        x[i] = num::round_bf16(__fsub_rn(__fmul_rn(re, a.x), __fmul_rn(im, a.y)));
+        x[i + 1] = num::round_bf16(__fadd_rn(__fmul_rn(re, a.y), __fmul_rn(im, a.x)));
+    }
+}
+
+/* First in a kernel that launch_early() queues: what follows it in the stream may start, and what
+ * it reads and writes itself, weights apart, waits until what came before is done. */
+__device__ inline void let_follow() { ptx::griddepcontrol_launch_dependents(); }
+
+/* ---- host ---- */
+
+/* Queues a kernel whose blocks may start before the one in front of it has ended. */
+template <typename KERNEL, typename... ARGS>
+static inline dsf_status launch_early(const dsf_launch *lc, KERNEL *kernel, unsigned blocks,
+                                      unsigned threads, ARGS... args)
+{
+    cudaLaunchAttribute attr = {};
+    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.stream = dsf_stream(lc);
+    config.attrs = &attr;
+    config.numAttrs = 1;
+    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, args...));
+    return DSF_OK;
+}
+
+} // namespace fused
+
+#endif

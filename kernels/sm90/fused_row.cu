@@ -1,0 +1,154 @@
+/* Fused row operations: norm, rotation and quantiser of a record without the bf16 rows between
+ * them, and SwiGLU with its quantiser. A thread keeps a chunk of 8 channels in registers from the
+ * first step to the record. Bytes a channel: 2 read, 1 (Q8) or 1/2 (Q4X) written; SwiGLU reads 4:
+ * bound by memory, at one row by the latency of one load and one block reduction. */
+#include "sm90/fused.cuh"
+
+extern "C" {
+#include "ops/fused.h"
+}
+
+enum { MAX_THREADS = 1024 };
+
+template <bool Q8>
+__device__ inline void put_record(uint8_t *rec, const float (&x)[CHUNK], unsigned c, unsigned d,
+                                  bool live)
+{
+    if (Q8)
+        fused::put_q8(rec, x, c, d, live);
+    else
+        fused::put_q4x(rec, x, c, d, live);
+}
+
+struct record_shape {
+    unsigned d, plain, f, bytes; /* channels, those before the rotated ones, pairs, of a record */
+    unsigned heads;
+    float eps;
+};
+
+/* A block a row of one record, with its norm. Threads: one a chunk as far as they go; the order of
+ * the sum is the number of threads', which d decides. */
+template <bool Q8>
+static __global__ void __launch_bounds__(MAX_THREADS)
+    normed_record(uint8_t *out, const uint16_t *x, const uint16_t *w, const float2 *cs,
+                  record_shape s)
+{
+    __shared__ double scratch[32];
+    const uint16_t *row = x + int64_t(blockIdx.x) * s.d;
+    unsigned step = CHUNK * blockDim.x, first = CHUNK * threadIdx.x;
+    fused::let_follow();
+    uint4 weight = first < s.d ? load_chunk<true>(w, first, s.d) : make_uint4(0, 0, 0, 0);
+    ptx::griddepcontrol_wait();
+    uint4 mine = first < s.d ? load_chunk<true>(row, first, s.d) : make_uint4(0, 0, 0, 0);
+    float v[CHUNK];
+    double sum = 0;
+    for (unsigned c = first; c < s.d; c += step) {
+        unpack_chunk(v, c == first ? mine : load_chunk<true>(row, c, s.d));
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++) sum = fma(double(v[i]), double(v[i]), sum);
+    }
+    sum = block_sum(sum, scratch);
+    float factor = fused::norm_factor(sum, s.d, s.eps);
+    for (unsigned base = 0; base < s.d; base += step) { /* all lanes meet in the shuffles */
+        unsigned c = base + first;
+        bool live = c < s.d;
+        if (base > 0) {
+            mine = live ? load_chunk<true>(row, c, s.d) : make_uint4(0, 0, 0, 0);
+            weight = live ? load_chunk<true>(w, c, s.d) : make_uint4(0, 0, 0, 0);
+        }
+        unpack_chunk(v, mine);
+        fused::scale_chunk(v, weight, factor);
+        if (live && s.f) fused::rotate_chunk(v, cs + int64_t(blockIdx.x) * s.f, c, s.plain);
+        put_record<Q8>(out + int64_t(blockIdx.x) * s.bytes, v, c, s.d, live);
+    }
+}
+
+/* A thread a chunk of any record. */
+template <bool Q8>
+static __global__ void __launch_bounds__(FLAT_THREADS)
+    plain_record(uint8_t *out, const uint16_t *x, const float2 *cs, record_shape s, unsigned items)
+{
+    row_chunk at = {0, 0};
+    bool live = this_chunk(at, items, s.d / CHUNK);
+    fused::let_follow();
+    ptx::griddepcontrol_wait();
+    float v[CHUNK];
+    unpack_chunk(v, live ? load_chunk<true>(x + int64_t(at.row) * s.d, at.c, s.d)
+                         : make_uint4(0, 0, 0, 0));
+    if (live && s.f) fused::rotate_chunk(v, cs + int64_t(at.row / s.heads) * s.f, at.c, s.plain);
+    put_record<Q8>(out + int64_t(at.row) * s.bytes, v, at.c, s.d, live);
+}
+
+/* silu in double, rounded once, as the reference does; the products round to f32. */
+static __global__ void __launch_bounds__(FLAT_THREADS)
+    swiglu_record(uint8_t *out, const uint16_t *g, const uint16_t *v, float limit, unsigned d,
+                  unsigned items)
+{
+    row_chunk at = {0, 0};
+    bool live = this_chunk(at, items, d / CHUNK);
+    fused::let_follow();
+    ptx::griddepcontrol_wait();
+    int64_t from = int64_t(at.row) * d;
+    float a[CHUNK], b[CHUNK];
+    const uint4 none = make_uint4(0, 0, 0, 0);
+    unpack_chunk(a, live ? load_chunk<true>(g + from, at.c, d) : none);
+    unpack_chunk(b, live ? load_chunk<true>(v + from, at.c, d) : none);
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++) {
+        float gate = fminf(a[i], limit), up = fminf(fmaxf(b[i], -limit), limit);
+        float silu = __double2float_rn(__ddiv_rn(double(gate), 1.0 + exp(-double(gate))));
+        a[i] = num::round_bf16(__fmul_rn(silu, up));
+    }
+    fused::put_q8(out + int64_t(at.row) * (d + d / 32), a, at.c, d, live);
+}
+
+/* ---- host ---- */
+
+template <bool Q8> static dsf_status record(const dsf_launch *lc, const void *args)
+{
+    const dsf_row_record_args *a = static_cast<const dsf_row_record_args *>(args);
+    int64_t n = a->x.dim[0], h = a->x.dim[1], d = a->x.dim[2], f = a->cs.rank ? a->cs.dim[1] : 0;
+    uint8_t *out = data_of<uint8_t>(a->out);
+    const uint16_t *x = data_of<uint16_t>(a->x);
+    const float2 *cs = a->cs.rank ? data_of<float2>(a->cs) : nullptr;
+    record_shape s = {unsigned(d), unsigned(d - 2 * f),
+                      unsigned(f), unsigned(dsf_dtype_bytes(a->out.dtype, d)),
+                      unsigned(h), a->eps};
+    if (a->w.rank) {
+        if (h != 1)
+            return DSF_FAIL(DSF_EINVAL, "row record: %lld records a row with a norm, 1 is allowed",
+                            static_cast<long long>(h));
+        int64_t threads = (d / CHUNK + 31) / 32 * 32;
+        if (threads > MAX_THREADS) threads = MAX_THREADS;
+        return fused::launch_early(lc, normed_record<Q8>, unsigned(n), unsigned(threads), out, x,
+                                   static_cast<const uint16_t *>(a->w.data), cs, s);
+    }
+
+    unsigned blocks = 0;
+    int64_t items = n * h * (d / CHUNK);
+    DSF_TRY(flat_grid(&blocks, items));
+    return fused::launch_early(lc, plain_record<Q8>, blocks, FLAT_THREADS, out, x, cs, s,
+                               unsigned(items));
+}
+
+extern "C" dsf_status dsf_row_q8_sm90(const dsf_launch *lc, const void *args)
+{
+    return record<true>(lc, args);
+}
+
+extern "C" dsf_status dsf_row_q4x_sm90(const dsf_launch *lc, const void *args)
+{
+    return record<false>(lc, args);
+}
+
+extern "C" dsf_status dsf_swiglu_q8_sm90(const dsf_launch *lc, const void *args)
+{
+    const dsf_swiglu_q8_args *a = static_cast<const dsf_swiglu_q8_args *>(args);
+    int64_t d = a->g.dim[1], items = a->g.dim[0] * (d / CHUNK);
+    unsigned blocks = 0;
+    DSF_TRY(flat_grid(&blocks, items));
+    return fused::launch_early(lc, swiglu_record, blocks, FLAT_THREADS, data_of<uint8_t>(a->out),
+                               static_cast<const uint16_t *>(a->g.data),
+                               static_cast<const uint16_t *>(a->v.data), a->limit, unsigned(d),
+                               unsigned(items));
+}

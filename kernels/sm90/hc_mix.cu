@@ -1,0 +1,397 @@
+/* The coefficient predictor of the hyper-connections (architecture.md 4), q = 20,480 channels and
+ * 24 outputs a row. Arithmetic: hc_mix.cuh. Few rows: a warp a segment, its coefficients in
+ * registers, over all rows; 2 MB of coefficients are read by 80 blocks. A second launch adds the
+ * 320 sums of each row. Many rows: a block takes 64 rows over all channels, warpgroup j the
+ * segments of chain j. Its slice of x (8 KB) comes by the copy engine, four stages deep: 128 KB in
+ * flight a multiprocessor. The coefficients (6 KB, from the L2) go through registers, are split
+ * there and lie in shared memory as B of 12 wgmma m64n24k16; x is A in registers, where its squares
+ * are taken too. A segment moves 8 + 8 (x), 6 + 9 + 9 KB (coefficients, parts, B) through shared
+ * memory: 330 clocks, 320 segments 60 us; memory takes 78 us at 8,192 rows (40 KB each): bound by
+ * memory. */
+#include "sm90/hc_mix.cuh"
+#include "sm90/tensormap.cuh"
+
+using namespace hc;
+
+/* ---- few rows ---- */
+
+enum { SPREAD_WARPS = 4, SPREAD_TILES = 8, JOIN_THREADS = 32 * CHAINS };
+
+/* 8 channels of a row from c: q is a multiple of 4 (and of 8 with VEC), rows are 8 (16)-byte
+ * aligned. */
+template <bool VEC>
+__device__ inline void load_x(uint32_t (&w)[4], const uint16_t *row, unsigned c, unsigned q,
+                              bool live)
+{
+    if constexpr (VEC) {
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (live && c < q) v = *reinterpret_cast<const uint4 *>(row + c);
+        w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+    } else {
+#pragma unroll
+        for (unsigned i = 0; i < 2; i++) {
+            uint2 v = make_uint2(0, 0);
+            if (live && c + 4 * i < q) v = *reinterpret_cast<const uint2 *>(row + c + 4 * i);
+            w[2 * i] = v.x, w[2 * i + 1] = v.y;
+        }
+    }
+}
+
+/* The four sums of column tile n as the instruction wants them. */
+__device__ inline float (&tile_of(float (&sums)[4 * COLUMN_TILES], int n))[4]
+{
+    return reinterpret_cast<float(&)[4]>(sums[4 * n]);
+}
+
+/* Steps 2 HALF and 2 HALF + 1 from words 4 HALF .. 4 HALF + 3 of rows g (x0) and g + 8 (x8). */
+template <int HALF>
+__device__ inline void multiply(products &sum, const uint32_t (&x0)[4], const uint32_t (&x8)[4],
+                                const coefficients &b)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int w = 4 * HALF + 2 * i;
+        const uint32_t a[4] = {x0[2 * i], x8[2 * i], x0[2 * i + 1], x8[2 * i + 1]};
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; n++) {
+            const uint32_t p0[2] = {b.w[0][n][w], b.w[0][n][w + 1]};
+            const uint32_t p1[2] = {b.w[1][n][w], b.w[1][n][w + 1]};
+            const uint32_t p2[2] = {b.w[2][n][w], b.w[2][n][w + 1]};
+            ptx::mma_m16n8k16_bf16(tile_of(sum.first, n), a, p0);
+            ptx::mma_m16n8k16_bf16(tile_of(sum.rest, n), a, p2);
+            ptx::mma_m16n8k16_bf16(tile_of(sum.rest, n), a, p1);
+        }
+    }
+}
+
+/* The sums of row g (h = 0) or g + 8: 25 of 32 floats. */
+__device__ inline void put_segment(float *to, const products &sum, float squares, unsigned t, int h)
+{
+#pragma unroll
+    for (int n = 0; n < COLUMN_TILES; n++)
+        *reinterpret_cast<float2 *>(to + 8 * n + 2 * t) =
+            make_float2(sum.sum(n, 2 * h), sum.sum(n, 2 * h + 1));
+    if (t == 0) to[MIXES] = squares;
+}
+
+template <bool VEC>
+static __global__ void __launch_bounds__(32 * SPREAD_WARPS)
+    spread_kernel(mix_args a, float *sums, unsigned segments)
+{
+    unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    unsigned segment = blockIdx.x * SPREAD_WARPS + threadIdx.x / 32;
+    if (segment >= segments) return;
+    unsigned c = segment * DSF_HC_SEGMENT + 16 * t;
+    coefficients b;
+#pragma unroll
+    for (int n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float *from = a.fn + int64_t(8 * n + g) * a.q + c + 4 * i;
+            split(b, n, i,
+                  c + 4 * i < a.q ? *reinterpret_cast<const float4 *>(from)
+                                  : make_float4(0, 0, 0, 0));
+        }
+    for (unsigned row0 = 16 * blockIdx.y; row0 < a.n; row0 += 16 * gridDim.y) {
+        unsigned row = row0 + g;
+        const uint16_t *from = a.x + int64_t(row) * a.q, *from8 = from + int64_t(8) * a.q;
+        uint32_t x0[2][4], x8[2][4];
+#pragma unroll
+        for (unsigned i = 0; i < 2; i++) {
+            load_x<VEC>(x0[i], from, c + 8 * i, a.q, row < a.n);
+            load_x<VEC>(x8[i], from8, c + 8 * i, a.q, row + 8 < a.n);
+        }
+        products sum = {};
+        multiply<0>(sum, x0[0], x8[0], b);
+        multiply<1>(sum, x0[1], x8[1], b);
+        float squares = join_squares(add_squares(add_squares(0, x0[0]), x0[1]));
+        float squares8 = join_squares(add_squares(add_squares(0, x8[0]), x8[1]));
+        float *to = sums + (int64_t(row) * segments + segment) * DSF_HC_STRIDE;
+        if (row < a.n) put_segment(to, sum, squares, t, 0);
+        if (row + 8 < a.n)
+            put_segment(to + int64_t(8) * segments * DSF_HC_STRIDE, sum, squares8, t, 1);
+    }
+}
+
+/* A block a row: warp j adds chain j. */
+static __global__ void __launch_bounds__(JOIN_THREADS)
+    join_kernel(mix_args a, const float *sums, unsigned segments)
+{
+    __shared__ double chain[CHAINS][32], arg[32];
+    unsigned m = threadIdx.x % 32, j = threadIdx.x / 32;
+    int64_t row = blockIdx.x;
+    const float *from = sums + row * segments * DSF_HC_STRIDE;
+    double sum = 0;
+    if (m < SUMS)
+#pragma unroll 8
+        for (unsigned s = j; s < segments; s += CHAINS) sum += double(from[s * DSF_HC_STRIDE + m]);
+    chain[j][m] = sum;
+    __syncthreads();
+    if (j != 0) return;
+    for (int i = 1; i < CHAINS; i++) sum += chain[i][m];
+    double squares = __shfl_sync(0xFFFFFFFFu, sum, MIXES);
+    if (m < MIXES) arg[m] = argument(a, m, sum, squares);
+    __syncwarp();
+    if (m < 8) put_gate(a, row, m, arg[m]);
+    if (m == 8) put_comb(a, row, [&](int i) { return arg[8 + i]; });
+}
+
+static dsf_status mix_few(const dsf_launch *lc, mix_args a)
+{
+    float *sums = reinterpret_cast<float *>(lc->scratch);
+    unsigned n = a.n, segments = (a.q + DSF_HC_SEGMENT - 1) / DSF_HC_SEGMENT;
+    bool vec = a.q % CHUNK == 0 && aligned_to(a.x, 16);
+    auto kernel = vec ? spread_kernel<true> : spread_kernel<false>;
+    for (unsigned row = 0; row < n; row += DSF_HC_PIECE) {
+        a.n = min(n - row, unsigned(DSF_HC_PIECE));
+        dim3 grid(dsf_blocks(segments, SPREAD_WARPS), dsf_blocks(a.n, 16 * SPREAD_TILES));
+        kernel<<<grid, 32 * SPREAD_WARPS, 0, dsf_stream(lc)>>>(a, sums, segments);
+        DSF_CUDA_TRY(cudaGetLastError());
+        join_kernel<<<a.n, JOIN_THREADS, 0, dsf_stream(lc)>>>(a, sums, segments);
+        DSF_CUDA_TRY(cudaGetLastError());
+        a.x += int64_t(a.n) * a.q;
+        a.pre += 4 * a.n;
+        a.post += 4 * a.n;
+        a.comb += 16 * a.n;
+    }
+    return DSF_OK;
+}
+
+/* ---- many rows ---- */
+
+enum {
+    GROUP = 128, /* threads of a warpgroup */
+    TILE_THREADS = GROUP * CHAINS,
+    X_BYTES = DSF_HC_TILE * DSF_HC_SEGMENT * 2,
+    PART_BYTES = MIXES * DSF_HC_SEGMENT * 2,
+    B_BYTES = PARTS * PART_BYTES,
+    STAGES = 4,                                   /* of x */
+    GROUP_BYTES = STAGES * X_BYTES + 2 * B_BYTES, /* 51,200 */
+    BARRIERS = CHAINS * GROUP_BYTES,              /* where they lie */
+    TILE_BYTES = BARRIERS + CHAINS * STAGES * 8,
+    LOADS = MIXES * DSF_HC_SEGMENT / 4 / GROUP /* float4 of coefficients a thread */
+};
+static_assert(BARRIERS >= (CHAINS + 1) * DSF_HC_TILE * SUMS * 8, "the chains reuse the stages");
+static_assert(X_BYTES % 1024 == 0 && PART_BYTES % 1024 == 0, "swizzled tiles start at 1024");
+static_assert(TILE_BYTES <= 232448, "shared memory of a block");
+
+/* Rows are 128 bytes, their 16-byte chunks swizzled: chunk c of row r. */
+__device__ inline unsigned place(unsigned r, unsigned c) { return r * 128 + (c ^ (r & 7)) * 16; }
+
+/* What a thread of the warpgroup brings of a segment's coefficients: index = thread + 128 i is
+ * channels 4 c .. 4 c + 3 of row index / 16, c = index % 16. */
+struct bring {
+    float4 f[LOADS];
+};
+
+__device__ inline void load_coefficients(bring &to, const mix_args &a, unsigned segment,
+                                         unsigned thread)
+{
+#pragma unroll
+    for (unsigned i = 0; i < LOADS; i++) {
+        unsigned index = thread + GROUP * i;
+        to.f[i] = *reinterpret_cast<const float4 *>(a.fn + int64_t(index / 16) * a.q +
+                                                    segment * DSF_HC_SEGMENT + index % 16 * 4);
+    }
+}
+
+/* Splits them into three matrices [24, 64] at b. Channels 16 t + 4 s .. + 3 are places 2 t, 2 t +
+ * 1, 8 + 2 t, 9 + 2 t of step s: lane t of a row holds those channels of x. */
+__device__ inline void put_coefficients(uint8_t *b, const bring &from, unsigned thread)
+{
+#pragma unroll
+    for (unsigned i = 0; i < LOADS; i++) {
+        unsigned index = thread + GROUP * i, r = index / 16, t = index % 16 / 4, s = index % 4;
+        float4 f = from.f[i];
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            uint8_t *to = b + p * PART_BYTES + 4 * t;
+            *reinterpret_cast<uint32_t *>(to + place(r, 2 * s)) = take_part(f.x, f.y);
+            *reinterpret_cast<uint32_t *>(to + place(r, 2 * s + 1)) = take_part(f.z, f.w);
+        }
+    }
+}
+
+/* The 16 channels of rows r and r + 8 of a stage that lane t holds: A of four steps. */
+struct row_words {
+    uint32_t x0[2][4], x8[2][4];
+};
+
+__device__ inline void load_rows(row_words &x, const uint8_t *stage, unsigned r, unsigned t)
+{
+#pragma unroll
+    for (unsigned i = 0; i < 2; i++) {
+        uint4 v = *reinterpret_cast<const uint4 *>(stage + place(r, 2 * t + i));
+        uint4 v8 = *reinterpret_cast<const uint4 *>(stage + place(r + 8, 2 * t + i));
+        x.x0[i][0] = v.x, x.x0[i][1] = v.y, x.x0[i][2] = v.z, x.x0[i][3] = v.w;
+        x.x8[i][0] = v8.x, x.x8[i][1] = v8.y, x.x8[i][2] = v8.z, x.x8[i][3] = v8.w;
+    }
+}
+
+__device__ inline void multiply_tile(products &sum, const row_words &x, uint32_t b)
+{
+    uint64_t p0 = ptx::wgmma_desc_128b(b), p1 = ptx::wgmma_desc_128b(b + PART_BYTES),
+             p2 = ptx::wgmma_desc_128b(b + 2 * PART_BYTES);
+    ptx::wgmma_fence_operand(sum.first);
+    ptx::wgmma_fence_operand(sum.rest);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < 4; s++) {
+        const int h = s / 2, w = s % 2 * 2;
+        const uint32_t a[4] = {x.x0[h][w], x.x8[h][w], x.x0[h][w + 1], x.x8[h][w + 1]};
+        ptx::wgmma<MIXES>::bf16_rs<0>(sum.first, a, p0 + 2 * s, s > 0);
+        ptx::wgmma<MIXES>::bf16_rs<0>(sum.rest, a, p2 + 2 * s, s > 0);
+        ptx::wgmma<MIXES>::bf16_rs<0>(sum.rest, a, p1 + 2 * s, 1);
+    }
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_fence_operand(sum.first);
+    ptx::wgmma_fence_operand(sum.rest);
+}
+
+/* Chain sums of a thread: rows 16 warp + g and + 8 of the tile; squares in all lanes of a row. */
+struct chain_sums {
+    double t[COLUMN_TILES][4], squares[2];
+};
+
+__device__ inline void add_segment(chain_sums &chain, const products &sum, const row_words &x)
+{
+#pragma unroll
+    for (int n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) chain.t[n][i] += double(sum.sum(n, i));
+    chain.squares[0] += double(join_squares(add_squares(add_squares(0, x.x0[0]), x.x0[1])));
+    chain.squares[1] += double(join_squares(add_squares(add_squares(0, x.x8[0]), x.x8[1])));
+}
+
+/* chain[row][column] of one warpgroup's chain. */
+__device__ inline void put_chain(double *to, const chain_sums &chain, unsigned row, unsigned t)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        double *at = to + (row + 8 * h) * SUMS;
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; n++) {
+            at[8 * n + 2 * t] = chain.t[n][2 * h];
+            at[8 * n + 2 * t + 1] = chain.t[n][2 * h + 1];
+        }
+        if (t == 0) at[MIXES] = chain.squares[h];
+    }
+}
+
+/* Joins the chains of all rows of the tile and writes their coefficients. */
+__device__ inline void finish_tile(const mix_args &a, double *chains, unsigned row0)
+{
+    constexpr unsigned CHAIN = DSF_HC_TILE * SUMS;
+    double *total = chains + CHAINS * CHAIN;
+    for (unsigned i = threadIdx.x; i < CHAIN; i += TILE_THREADS) {
+        double sum = chains[i];
+        for (int j = 1; j < CHAINS; j++) sum += chains[j * CHAIN + i];
+        total[i] = sum;
+    }
+    __syncthreads();
+    double *args = chains; /* [row][24] */
+    for (unsigned i = threadIdx.x; i < DSF_HC_TILE * MIXES; i += TILE_THREADS) {
+        unsigned r = i / MIXES, m = i - r * MIXES;
+        double arg = argument(a, int(m), total[r * SUMS + m], total[r * SUMS + MIXES]);
+        args[i] = arg;
+        if (m < 8 && row0 + r < a.n) put_gate(a, row0 + r, int(m), arg);
+    }
+    __syncthreads();
+    unsigned r = threadIdx.x;
+    if (r < DSF_HC_TILE && row0 + r < a.n)
+        put_comb(a, row0 + r, [&](int i) { return args[r * MIXES + 8 + i]; });
+}
+
+/* One thread: starts the copy of a segment of x. Rows past n read as zeros. */
+__device__ inline void fetch(const CUtensorMap *x, uint32_t stage, uint32_t bar, unsigned row0,
+                             unsigned segment)
+{
+    ptx::mbarrier_arrive_expect_tx(bar, X_BYTES);
+    ptx::cp_async_bulk_tensor_2d(stage, x, bar, int(segment * DSF_HC_SEGMENT * 2), int(row0));
+}
+
+/* The segments of one chain, by one warpgroup. The barrier of a segment says two things: all have
+ * its x in registers, so that the stage may be filled again, and B is complete. B has two places: a
+ * warp that is ahead writes the other one. */
+__device__ inline void run_chain(chain_sums &chain, const mix_args &a, const CUtensorMap *x,
+                                 uint8_t *own, uint32_t bars, unsigned row0, unsigned segments)
+{
+    unsigned group = threadIdx.x / GROUP, thread = threadIdx.x % GROUP, lane = threadIdx.x % 32;
+    unsigned row = thread / 32 * 16 + lane / 4, turn = 0;
+    bring next;
+    if (group < segments) load_coefficients(next, a, group, thread);
+    for (unsigned s = group; s < segments; s += CHAINS, turn++) {
+        unsigned slot = turn % STAGES, bar = bars + 8 * slot, refill = s + STAGES * CHAINS;
+        uint8_t *stage = own + slot * X_BYTES, *b = own + STAGES * X_BYTES + turn % 2 * B_BYTES;
+        put_coefficients(b, next, thread);
+        if (s + CHAINS < segments) load_coefficients(next, a, s + CHAINS, thread);
+        ptx::mbarrier_wait(bar, turn / STAGES % 2);
+        row_words words;
+        load_rows(words, stage, row, lane % 4);
+        ptx::fence_proxy_async();
+        ptx::bar_sync(int(1 + group), GROUP);
+        if (thread == 0 && refill < segments) fetch(x, ptx::smem(stage), bar, row0, refill);
+        products sum;
+        multiply_tile(sum, words, ptx::smem(b));
+        add_segment(chain, sum, words);
+    }
+}
+
+static __global__ void __launch_bounds__(TILE_THREADS, 1)
+    tile_kernel(mix_args a, const __grid_constant__ CUtensorMap x, unsigned segments)
+{
+    extern __shared__ __align__(1024) uint8_t shared[];
+    unsigned group = threadIdx.x / GROUP, lane = threadIdx.x % 32;
+    unsigned row0 = blockIdx.x * DSF_HC_TILE;
+    uint8_t *own = shared + group * GROUP_BYTES;
+    uint32_t bars = ptx::smem(shared + BARRIERS) + group * STAGES * 8;
+    if (threadIdx.x % GROUP == 0) {
+        for (unsigned i = 0; i < STAGES; i++) ptx::mbarrier_init(bars + 8 * i, 1);
+        ptx::fence_mbarrier_init();
+        for (unsigned i = 0; i < STAGES; i++)
+            if (group + i * CHAINS < segments)
+                fetch(&x, ptx::smem(own + i * X_BYTES), bars + 8 * i, row0, group + i * CHAINS);
+    }
+    __syncthreads();
+    chain_sums chain = {};
+    run_chain(chain, a, &x, own, bars, row0, segments);
+    __syncthreads();
+    double *chains = reinterpret_cast<double *>(shared);
+    put_chain(chains + group * DSF_HC_TILE * SUMS, chain, threadIdx.x % GROUP / 32 * 16 + lane / 4,
+              lane % 4);
+    __syncthreads();
+    finish_tile(a, chains, row0);
+}
+
+static dsf_status mix_tiles(const dsf_launch *lc, const mix_args &m)
+{
+    CUtensorMap x;
+    DSF_TRY(dsf_tensormap_bytes(
+        &x, {m.x, m.n, 2 * int64_t(m.q), 2 * int64_t(m.q), DSF_HC_TILE, DSF_HC_SEGMENT * 2},
+        CU_TENSOR_MAP_SWIZZLE_128B));
+    DSF_CUDA_TRY(
+        cudaFuncSetAttribute(tile_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, TILE_BYTES));
+    tile_kernel<<<dsf_blocks(m.n, DSF_HC_TILE), TILE_THREADS, TILE_BYTES, dsf_stream(lc)>>>(
+        m, x, m.q / DSF_HC_SEGMENT);
+    DSF_CUDA_TRY(cudaGetLastError());
+    return DSF_OK;
+}
+
+extern "C" dsf_status dsf_hc_mix_sm90(const dsf_launch *lc, const void *args)
+{
+    const dsf_hc_mix_args *a = static_cast<const dsf_hc_mix_args *>(args);
+    mix_args m = {data_of<float>(a->pre),
+                  data_of<float>(a->post),
+                  data_of<float>(a->comb),
+                  data_of<uint16_t>(a->x),
+                  data_of<float>(a->fn),
+                  data_of<float>(a->base),
+                  data_of<float>(a->scale),
+                  unsigned(a->x.dim[0]),
+                  unsigned(a->fn.dim[1]),
+                  a->norm_eps,
+                  a->hc_eps,
+                  a->iters};
+    return dsf_hc_mix_tiled(m.n, m.q) ? mix_tiles(lc, m) : mix_few(lc, m);
+}

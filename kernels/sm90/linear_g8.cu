@@ -1,0 +1,366 @@
+/* y = bf16(x W^T), fp8 with scales of 32 x 32 blocks, for many tokens (n > 64; LINEAR_G8.md).
+ *
+ * Tile 128 tokens x 128 outputs, persistent over the tiles; steps of 128 along K in a ring of
+ * shared memory. Two consumer warpgroups of 64 tokens: for each block of 32 along K one wgmma
+ * m64n128k32 from zero into one of two part accumulators, while the other is promoted:
+ * acc = fmaf(part, sx sw, acc), blocks ascending. A third warpgroup feeds: one thread the copy
+ * engine, three warps the scales. A cluster of two blocks with different tokens shares each weight
+ * tile: every block loads half of it into both.
+ *
+ * A step of both warpgroups: 512 cycles of the tensor core, 512 of FFMA issue and about 130 of
+ * everything else, so the FFMA pipe binds at about 80% of the tensor core's rate; shared memory
+ * reads 48 KiB and gets 32 KiB, 125 bytes a cycle of 128 at that rate. */
+#include "sm90/linear_g8.cuh"
+
+namespace
+{
+
+constexpr int TOKENS = 128, OUTPUTS = 128, STAGES = 5;
+constexpr int CONSUMERS = 2; /* warpgroups of 64 tokens */
+constexpr int THREADS = 128 * (CONSUMERS + 1);
+constexpr int AHEAD = 4;                     /* stages whose scales are asked for together */
+constexpr int SCALE_WARPS = 3;               /* one for the weights', two for the tokens' */
+constexpr int OUT_CHUNKS = OUTPUTS * 2 / 16; /* of 16 bytes in a row of the tile's result */
+
+struct __align__(1024) stage
+{
+    uint8_t x[TOKENS * g8::STEP];
+    uint8_t w[OUTPUTS * g8::STEP];
+    float4 sx[TOKENS];     /* [row] the 4 blocks of the step */
+    float4 sw[g8::BLOCKS]; /* [block] the 4 groups of 32 outputs */
+};
+static_assert(OUTPUTS / 32 == 4, "one float4 of weight scales a block");
+
+struct shared_memory {
+    stage ring[STAGES];
+    uint4 out[TOKENS * OUT_CHUNKS];
+    uint64_t full[STAGES], empty[STAGES];
+};
+static_assert(sizeof(shared_memory) <= 232448, "a multiprocessor's shared memory");
+
+using ring = g8::ring<STAGES>;
+
+/* First token and first output of tile `u` of this block. Bands of 8 output tiles: what one wave
+ * reads stays in the L2. */
+template <int CLUSTER>
+__device__ void tile_at(const g8::operands &p, int u, int rank, int *token, int *output)
+{
+    constexpr int BAND = 8;
+    int groups = p.token_tiles / CLUSTER;
+    int band = u / (BAND * groups), rest = u - band * BAND * groups;
+    int width = min(BAND, p.output_tiles - band * BAND);
+    *token = (rest / width * CLUSTER + rank) * TOKENS;
+    *output = (band * BAND + rest % width) * OUTPUTS;
+}
+
+/* Tiles u = first, first + step, ... < tiles belong to the cluster. */
+template <int CLUSTER> struct share {
+    int first = int(blockIdx.x) / CLUSTER, step = int(gridDim.x) / CLUSTER, tiles;
+    __device__ explicit share(const g8::operands &p)
+        : tiles(p.token_tiles / CLUSTER * p.output_tiles)
+    {
+    }
+};
+
+template <int CLUSTER>
+__device__ void feed_tiles(shared_memory &sh, const g8::maps &m, const g8::operands &p, int rank)
+{
+    constexpr int W_ROWS = OUTPUTS / CLUSTER;
+    share<CLUSTER> mine(p);
+    ring at;
+    for (int u = mine.first; u < mine.tiles; u += mine.step) {
+        int token, output;
+        tile_at<CLUSTER>(p, u, rank, &token, &output);
+        for (int s = 0; s < p.steps; s++, at.advance()) {
+            stage &to = sh.ring[at.slot];
+            uint32_t full = ptx::smem(&sh.full[at.slot]);
+            ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
+            ptx::mbarrier_arrive_expect_tx(full, sizeof to.x + sizeof to.w);
+            ptx::cp_async_bulk_tensor_2d(ptx::smem(to.x), &m.x, full, s * g8::STEP, token);
+            uint32_t w = ptx::smem(to.w) + uint32_t(rank * W_ROWS * g8::STEP);
+            if (CLUSTER == 1)
+                ptx::cp_async_bulk_tensor_2d(w, &m.w, full, s * g8::STEP, output);
+            else
+                ptx::cp_async_bulk_tensor_2d_multicast(w, &m.w, full, s * g8::STEP,
+                                                       output + rank * W_ROWS, (1 << CLUSTER) - 1);
+        }
+    }
+}
+
+/* Lanes 0..3 of one warp: a group of 32 outputs each. */
+template <int CLUSTER>
+__device__ void feed_output_scales(shared_memory &sh, const g8::operands &p, int rank, int lane)
+{
+    share<CLUSTER> mine(p);
+    ring at;
+    for (int u = mine.first; u < mine.tiles; u += mine.step) {
+        int token, output;
+        tile_at<CLUSTER>(p, u, rank, &token, &output);
+        const uint32_t *row = lane < 4 ? g8::output_scales(p, output / 32 + lane) : nullptr;
+        for (int s = 0; s < p.steps; s += AHEAD) {
+            g8::scale_words<AHEAD> words;
+            words.load(row, s, 1, p.steps);
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (s + i >= p.steps) break;
+                ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
+                if (lane < 4) {
+                    float *to = reinterpret_cast<float *>(sh.ring[at.slot].sw) + lane;
+                    float4 f = g8::expand_scales(words.v[i]);
+                    to[0] = f.x, to[4] = f.y, to[8] = f.z, to[12] = f.w;
+                }
+                __syncwarp();
+                if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.full[at.slot]));
+                at.advance();
+            }
+        }
+    }
+}
+
+/* 64 threads, two rows of the tile each. */
+template <int CLUSTER>
+__device__ void feed_token_scales(shared_memory &sh, const g8::operands &p, int rank, int thread)
+{
+    share<CLUSTER> mine(p);
+    ring at;
+    for (int u = mine.first; u < mine.tiles; u += mine.step) {
+        int token, output;
+        tile_at<CLUSTER>(p, u, rank, &token, &output);
+        const uint32_t *row[2];
+        for (int i = 0; i < 2; i++) row[i] = g8::token_scales(p, token + thread + i * TOKENS / 2);
+        for (int s = 0; s < p.steps; s += AHEAD) {
+            g8::scale_words<AHEAD> words[2];
+            for (int r = 0; r < 2; r++) words[r].load(row[r], s, 1, p.steps);
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (s + i >= p.steps) break;
+                ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
+                sh.ring[at.slot].sx[thread] = g8::expand_scales(words[0].v[i]);
+                sh.ring[at.slot].sx[thread + TOKENS / 2] = g8::expand_scales(words[1].v[i]);
+                __syncwarp();
+                if (thread % 32 == 0) ptx::mbarrier_arrive(ptx::smem(&sh.full[at.slot]));
+                at.advance();
+            }
+        }
+    }
+}
+
+/* The products of a thread's two rows (a, b) with the four groups of 32 outputs. */
+struct products {
+    float a[4], b[4];
+    __device__ products(float sa, float sb, const float4 &sw)
+        : a{sa * sw.x, sa * sw.y, sa * sw.z, sa * sw.w}, b{sb * sw.x, sb * sw.y, sb * sw.z,
+                                                           sb * sw.w}
+    {
+    }
+};
+
+__device__ inline void promote(float (&acc)[64], float (&part)[64], const products &s)
+{
+    ptx::wgmma_fence_operand(part); /* not before the wait */
+#pragma unroll
+    for (int j = 0; j < 16; j++) {
+        acc[4 * j] = __fmaf_rn(part[4 * j], s.a[j / 4], acc[4 * j]);
+        acc[4 * j + 1] = __fmaf_rn(part[4 * j + 1], s.a[j / 4], acc[4 * j + 1]);
+        acc[4 * j + 2] = __fmaf_rn(part[4 * j + 2], s.b[j / 4], acc[4 * j + 2]);
+        acc[4 * j + 3] = __fmaf_rn(part[4 * j + 3], s.b[j / 4], acc[4 * j + 3]);
+    }
+    ptx::wgmma_fence_operand(acc); /* and before part is the target again */
+}
+
+/* Queues the product of block b of a stage. */
+__device__ inline void multiply(float (&part)[64], uint64_t x, uint64_t w, int b)
+{
+    ptx::wgmma_fence();
+    ptx::wgmma<128>::e4m3_ss(part, x + uint64_t(b * g8::DESC_BLOCK),
+                             w + uint64_t(b * g8::DESC_BLOCK), 0);
+    ptx::wgmma_commit_group();
+}
+
+/* A warp's 16 rows through its own part of shared memory (chunks xored with the row: no bank
+ * conflicts), then out in lines of 256 bytes. */
+__device__ void store_tile(const float (&acc)[64], uint4 *rows, const g8::operands &p, int token,
+                           int output, int first_row, int lane)
+{
+    int row = lane % 16; /* this lane names a row of two 8 x 8 matrices: left half, right half */
+#pragma unroll
+    for (int j = 0; j < 16; j += 2) {
+        const uint32_t v[4] = {num::pack_bf16(acc[4 * j], acc[4 * j + 1]),
+                               num::pack_bf16(acc[4 * j + 2], acc[4 * j + 3]),
+                               num::pack_bf16(acc[4 * j + 4], acc[4 * j + 5]),
+                               num::pack_bf16(acc[4 * j + 6], acc[4 * j + 7])};
+        ptx::stmatrix_x4(ptx::smem(&rows[row * OUT_CHUNKS + ((j + lane / 16) ^ (row & 7))]), v);
+    }
+    __syncwarp();
+    int column = output + lane % 16 * 8;
+    for (int i = 0; i < 8; i++) {
+        int r = 2 * i + lane / 16;
+        int t = token + first_row + r;
+        if (t >= p.n) continue;
+        uint4 v = rows[r * OUT_CHUNKS + (lane % 16 ^ (r & 7))];
+        uint16_t *to = p.out + int64_t(t) * p.o + column;
+        if (p.o % 8 == 0 && column < p.o) {
+            *reinterpret_cast<uint4 *>(to) = v;
+        } else {
+            const uint32_t word[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                if (column + c < p.o) to[c] = uint16_t(word[c / 2] >> (c % 2 * 16));
+        }
+    }
+    __syncwarp();
+}
+
+template <int CLUSTER>
+__device__ void consume(shared_memory &sh, const g8::operands &p, int rank, int group)
+{
+    int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
+    int first_row = group * 64 + warp * 16;
+    share<CLUSTER> mine(p);
+    ring at;
+    if (mine.first >= mine.tiles) return;
+
+    float acc[64], even[64], odd[64];
+#pragma unroll
+    for (int i = 0; i < 64; i++) acc[i] = even[i] = odd[i] = 0;
+    uint64_t x0 = ptx::wgmma_desc_128b(ptx::smem(sh.ring[0].x) + uint32_t(group * 64 * g8::STEP));
+    uint64_t w0 = ptx::wgmma_desc_128b(ptx::smem(sh.ring[0].w));
+    constexpr uint64_t DESC_STAGE = sizeof(stage) >> 4;
+
+    ptx::mbarrier_wait(ptx::smem(&sh.full[0]), 0);
+    multiply(even, x0, w0, 0);
+    int u = mine.first;
+    do { /* loops that run at least once: ptxas then knows that nothing is in flight after them */
+        int token, output;
+        tile_at<CLUSTER>(p, u, rank, &token, &output);
+        int s = 0;
+        do {
+            const stage &from = sh.ring[at.slot];
+            uint64_t x = x0 + DESC_STAGE * uint64_t(at.slot),
+                     w = w0 + DESC_STAGE * uint64_t(at.slot);
+            float4 sa = from.sx[first_row + lane / 4], sb = from.sx[first_row + lane / 4 + 8];
+
+            multiply(odd, x, w, 1);
+            products s0(sa.x, sb.x, from.sw[0]);
+            ptx::wgmma_wait_group<1>();
+            promote(acc, even, s0);
+            multiply(even, x, w, 2);
+            products s1(sa.y, sb.y, from.sw[1]);
+            ptx::wgmma_wait_group<1>();
+            promote(acc, odd, s1);
+            multiply(odd, x, w, 3);
+            products s2(sa.z, sb.z, from.sw[2]);
+            ptx::wgmma_wait_group<1>();
+            promote(acc, even, s2);
+
+            /* Block 0 of the next step, also that of the next tile. After the very last one it
+             * multiplies what lies in the ring, for nobody: a branch around it would make the
+             * compiler wait for the accumulators in flight. */
+            products last(sa.w, sb.w, from.sw[3]);
+            uint32_t empty = ptx::smem(&sh.empty[at.slot]);
+            at.advance();
+            if (s + 1 < p.steps || u + mine.step < mine.tiles)
+                ptx::mbarrier_wait(ptx::smem(&sh.full[at.slot]), at.parity);
+            multiply(even, x0 + DESC_STAGE * uint64_t(at.slot), w0 + DESC_STAGE * uint64_t(at.slot),
+                     0);
+            ptx::wgmma_wait_group<1>();
+            __syncwarp();
+            if (CLUSTER == 1) {
+                if (lane == 0) ptx::mbarrier_arrive(empty);
+            } else if (lane < CLUSTER) {
+                ptx::mbarrier_arrive_remote(empty, uint32_t(lane));
+            }
+            promote(acc, odd, last);
+            ptx::wgmma_wait_group<0>(); /* ptxas follows no group around the loop */
+        } while (++s < p.steps);
+        store_tile(acc, &sh.out[first_row * OUT_CHUNKS], p, token, output, first_row, lane);
+#pragma unroll
+        for (int i = 0; i < 64; i++) acc[i] = 0;
+    } while ((u += mine.step) < mine.tiles);
+}
+
+template <int CLUSTER>
+__global__ void __launch_bounds__(THREADS, 1)
+    linear_g8(const __grid_constant__ g8::maps m, const __grid_constant__ g8::operands p)
+{
+    extern __shared__ __align__(1024) uint8_t raw[];
+    auto &sh = *reinterpret_cast<shared_memory *>(raw);
+    int rank = CLUSTER == 1 ? 0 : int(ptx::cluster_ctarank());
+    int group = __shfl_sync(0xFFFFFFFFu, int(threadIdx.x) / 128, 0);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            ptx::mbarrier_init(ptx::smem(&sh.full[i]), 1 + SCALE_WARPS);
+            ptx::mbarrier_init(ptx::smem(&sh.empty[i]), CONSUMERS * 4 * CLUSTER);
+        }
+        ptx::fence_mbarrier_init();
+    }
+    if (CLUSTER == 1)
+        __syncthreads();
+    else
+        ptx::cluster_sync();
+    ptx::griddepcontrol_launch_dependents();
+    ptx::griddepcontrol_wait();
+
+    if (group == CONSUMERS) {
+        ptx::setmaxnreg_dec<40>();
+        int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
+        if (warp == 0) {
+            if (lane == 0) feed_tiles<CLUSTER>(sh, m, p, rank);
+        } else if (warp == 1) {
+            feed_output_scales<CLUSTER>(sh, p, rank, lane);
+        } else {
+            feed_token_scales<CLUSTER>(sh, p, rank, int(threadIdx.x) % 64);
+        }
+    } else {
+        ptx::setmaxnreg_inc<232>();
+        consume<CLUSTER>(sh, p, rank, group);
+    }
+    if (CLUSTER > 1) ptx::cluster_sync(); /* the other block still writes and arrives here */
+}
+
+/* The codes of x without the scales between them: rows of k bytes in 16 at a time. */
+template <typename UNIT> __global__ void pack_codes(uint4 *out, const uint8_t *x, int64_t n, int k)
+{
+    constexpr int UNITS = int(sizeof(uint4) / sizeof(UNIT));
+    union {
+        uint4 all;
+        UNIT part[UNITS];
+    } v;
+    ptx::griddepcontrol_launch_dependents();
+    ptx::griddepcontrol_wait();
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, each = k / 16;
+    if (i >= n * each) return;
+    auto from = reinterpret_cast<const UNIT *>(x + i / each * (k + k / 32) + i % each * 16);
+#pragma unroll
+    for (int j = 0; j < UNITS; j++) v.part[j] = from[j];
+    out[i] = v.all;
+}
+
+dsf_status pack(const dsf_launch *lc, const dsf_linear_g8_args *a)
+{
+    int64_t n = a->out.dim[0], k = a->w.dim[1];
+    auto x = data_of<const uint8_t>(a->x);
+    auto out = reinterpret_cast<uint4 *>(lc->scratch);
+    unsigned blocks = dsf_blocks(n * k / 16, 256);
+    if ((k + k / 32) % 8 == 0)
+        return g8::launch_overlapped(pack_codes<uint2>, lc, blocks, 256, out, x, n, int(k));
+    return g8::launch_overlapped(pack_codes<uint32_t>, lc, blocks, 256, out, x, n, int(k));
+}
+
+} // namespace
+
+extern "C" dsf_status dsf_linear_g8_sm90fp8(const dsf_launch *lc, const void *args)
+{
+    auto a = static_cast<const dsf_linear_g8_args *>(args);
+    int64_t k = a->w.dim[1];
+    dsf_g8_tile t = dsf_linear_g8_sm90fp8_tile(a->out.dim[0], k, a->out.dim[1]);
+    if (t.slices > 1) return g8::launch_slices(lc, a, t);
+    if (t.slices == 1) return g8::launch_decode(lc, a, t);
+    if (!t.direct) DSF_TRY(pack(lc, a));
+    g8::maps m = {};
+    DSF_TRY(g8::make_maps(&m, a, t, t.direct ? a->x.data : lc->scratch, t.direct ? k + k / 32 : k,
+                          OUTPUTS / t.cluster));
+    g8::operands p = g8::make_operands(a, t);
+    return t.cluster == 1 ? g8::launch(linear_g8<1>, lc, t, THREADS, sizeof(shared_memory), m, p)
+                          : g8::launch(linear_g8<2>, lc, t, THREADS, sizeof(shared_memory), m, p);
+}

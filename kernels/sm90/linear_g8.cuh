@@ -1,0 +1,175 @@
+/* What the three kernels of linear_g8's `sm90fp8` share: the operands as kernels see them, the
+ * order of tokens in a tile, scales on their way to shared memory, tensor maps. */
+#ifndef DSF_SM90_LINEAR_G8_CUH
+#define DSF_SM90_LINEAR_G8_CUH
+
+#include "sm90/ptx.cuh"
+#include "sm90/sm90.cuh"
+#include "sm90/tensormap.cuh"
+extern "C" {
+#include "ops/linear.h"
+#include "sm90/tune_linear_g8.h"
+}
+
+namespace g8
+{
+
+constexpr int STEP = DSF_G8_STEP;   /* bytes of K in a stage */
+constexpr int BLOCKS = STEP / 32;   /* scale blocks of it: one wgmma k32 each */
+constexpr int DESC_BLOCK = 32 >> 4; /* one block along K on a matrix descriptor */
+
+struct maps {
+    CUtensorMap x, w;
+};
+
+struct operands {
+    uint16_t *out;    /* [n, o] */
+    const uint8_t *x; /* [n, k + k/32] */
+    const uint8_t *s; /* [ceil(o/32), k/32] */
+    int n, k, o;
+    int direct; /* x may be loaded by the copy engine */
+    int token_tiles, output_tiles, steps;
+};
+
+/* Place in the ring of stages, and the parity its barriers have there. */
+template <int STAGES> struct ring {
+    int slot = 0;
+    uint32_t parity = 0;
+    __device__ void advance()
+    {
+        if (++slot == STAGES) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* Scale bytes of token `t` (4 for each step), NULL past the end. */
+__device__ inline const uint32_t *token_scales(const operands &p, int t)
+{
+    return t < p.n ? reinterpret_cast<const uint32_t *>(p.x + int64_t(t) * (p.k + p.k / 32) + p.k)
+                   : nullptr;
+}
+
+/* Scale bytes of the 32 outputs of row block `b`, NULL past the end. */
+__device__ inline const uint32_t *output_scales(const operands &p, int b)
+{
+    return b < (p.o + 31) / 32 ? reinterpret_cast<const uint32_t *>(p.s + int64_t(b) * (p.k / 32))
+                               : nullptr;
+}
+
+/* Scales of the next AHEAD stages of a row, asked for together: their latency is met once. Stages
+ * are `stride` steps apart. */
+template <int AHEAD> struct scale_words {
+    uint32_t v[AHEAD];
+    __device__ void load(const uint32_t *row, int step, int stride, int steps)
+    {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int at = step + i * stride;
+            v[i] = row && at < steps ? row[at] : 0;
+        }
+    }
+};
+
+/* A warp's share of bringing step `step` of `rows` tokens to a tile in shared memory, where the
+ * copy engine can't: 8 or 4 bytes at a time, swizzled as it would. The barrier gets 32 arrivals. */
+__device__ inline void copy_x(uint32_t to, const operands &p, int step, int rows, int lane,
+                              uint32_t bar)
+{
+    int record = p.k + p.k / 32, unit = record % 8 == 0 ? 8 : 4, units = STEP / unit;
+    const uint8_t *from = p.x + step * STEP;
+    for (int i = lane; i < rows * units; i += 32) {
+        int row = i / units, column = i % units * unit;
+        uint32_t at = to + uint32_t(row * STEP + (column ^ (row % 8 * 16)));
+        const uint8_t *source = from + int64_t(row) * record + column;
+        if (unit == 8)
+            ptx::cp_async_8(at, source, 8);
+        else
+            ptx::cp_async_4(at, source, 4);
+    }
+    ptx::cp_async_mbarrier_arrive_noinc(bar);
+}
+
+/* The scales of the 4 blocks of a step. */
+__device__ inline float4 expand_scales(uint32_t v)
+{
+    return make_float4(num::e8m0_to_f32(v & 255), num::e8m0_to_f32(v >> 8 & 255),
+                       num::e8m0_to_f32(v >> 16 & 255), num::e8m0_to_f32(v >> 24));
+}
+
+/* Boxes of one step: `tokens` rows of x, `w_rows` rows of w. x: its codes, `pitch` bytes apart. */
+static inline dsf_status make_maps(maps *m, const dsf_linear_g8_args *a, const dsf_g8_tile &t,
+                                   const void *x, int64_t pitch, int w_rows)
+{
+    int64_t n = a->out.dim[0], k = a->w.dim[1];
+    if (pitch % 16 == 0)
+        DSF_TRY(dsf_tensormap_bytes(&m->x, {x, n, k, pitch, uint32_t(t.tokens), STEP},
+                                    CU_TENSOR_MAP_SWIZZLE_128B));
+    return dsf_tensormap_bytes(&m->w, {a->w.data, a->w.dim[0], k, k, uint32_t(w_rows), STEP},
+                               CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+static inline operands make_operands(const dsf_linear_g8_args *a, const dsf_g8_tile &t)
+{
+    return {data_of<uint16_t>(a->out),
+            data_of<const uint8_t>(a->x),
+            data_of<const uint8_t>(a->s),
+            int(a->out.dim[0]),
+            int(a->w.dim[1]),
+            int(a->out.dim[1]),
+            t.direct,
+            int(t.token_tiles),
+            int(t.output_tiles),
+            t.steps};
+}
+
+/* Queues a kernel that may start before the one in front of it ends. */
+template <typename KERNEL, typename... ARGS>
+static inline dsf_status launch_overlapped(KERNEL *kernel, const dsf_launch *lc, unsigned blocks,
+                                           unsigned threads, const ARGS &...args)
+{
+    cudaLaunchAttribute attr[1] = {};
+    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr[0].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.stream = dsf_stream(lc);
+    config.attrs = attr;
+    config.numAttrs = 1;
+    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, args...));
+    return DSF_OK;
+}
+
+/* The same with shared memory and clusters as the tile says. */
+template <typename KERNEL>
+static inline dsf_status launch(KERNEL *kernel, const dsf_launch *lc, const dsf_g8_tile &t,
+                                int threads, size_t shared, const maps &m, const operands &p)
+{
+    DSF_CUDA_TRY(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
+    cudaLaunchAttribute attr[2] = {};
+    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr[0].val.programmaticStreamSerializationAllowed = 1;
+    attr[1].id = cudaLaunchAttributeClusterDimension;
+    attr[1].val.clusterDim.x = unsigned(t.cluster);
+    attr[1].val.clusterDim.y = 1;
+    attr[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(unsigned(t.blocks));
+    config.blockDim = dim3(unsigned(threads));
+    config.dynamicSmemBytes = shared;
+    config.stream = dsf_stream(lc);
+    config.attrs = attr;
+    config.numAttrs = 2;
+    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, m, p));
+    return DSF_OK;
+}
+
+dsf_status launch_decode(const dsf_launch *lc, const dsf_linear_g8_args *a, const dsf_g8_tile &t);
+dsf_status launch_slices(const dsf_launch *lc, const dsf_linear_g8_args *a, const dsf_g8_tile &t);
+
+} // namespace g8
+
+#endif

@@ -1,0 +1,255 @@
+/* y = bf16(x W^T), fp8 with scales of 32 x 32 blocks, for few tokens (n <= 64; LINEAR_G8.md): bound
+ * by the bytes of W.
+ *
+ * Weights are the M side of the tensor core, tokens the N side (8, 16, 32, 64), so the blocks of 32
+ * products are those of the kernel for many tokens, and so is the chain over them: one wgmma
+ * m64nNk32 from zero a block, acc = fmaf(part, sx sw, acc), blocks ascending. A block of threads
+ * streams tiles of 64 or 128 outputs through a ring of shared memory; a multiprocessor's blocks
+ * have about 160 KB of weights on their way. Weights of the first ring are fetched before the
+ * kernel in front has ended; activations and their scales after. */
+#include "sm90/linear_g8.cuh"
+
+namespace
+{
+
+constexpr int AHEAD = 8; /* stages whose scales are asked for together: a sector of 32 bytes */
+
+template <int TOKENS> struct tile {
+    static constexpr int GROUPS = TOKENS <= 16 ? 1 : 2; /* warpgroups of 64 outputs */
+    static constexpr int OUTPUTS = 64 * GROUPS;
+    static constexpr int PARTS = TOKENS < 64 ? 4 : 2; /* blocks in flight: what registers allow */
+    static constexpr int THREADS = 128 * GROUPS + 64; /* the copy engine's thread, scales */
+    static constexpr int X_BYTES = TOKENS * g8::STEP, W_BYTES = OUTPUTS * g8::STEP;
+    static constexpr int SCALE_BYTES = (TOKENS + OUTPUTS / 32) * g8::BLOCKS * 4;
+    static constexpr int RESIDENT = DSF_G8_RESIDENT(TOKENS); /* blocks a multiprocessor */
+    /* 228 KB, of which each block loses 1 KB to the system */
+    static constexpr int ROOM = 228 * 1024 / RESIDENT - 1024;
+    static constexpr int STAGES = (ROOM - 128) / (X_BYTES + W_BYTES + SCALE_BYTES + 16);
+
+    struct shared_memory {
+        uint8_t w[STAGES][W_BYTES];
+        uint8_t x[STAGES][X_BYTES];
+        float sx[STAGES][g8::BLOCKS][TOKENS];
+        float4 sw[STAGES][OUTPUTS / 32]; /* [group of 32 outputs] the 4 blocks of the step */
+        uint64_t full[STAGES], empty[STAGES];
+    };
+    static_assert(sizeof(shared_memory) <= ROOM, "all resident blocks fit");
+    using ring = g8::ring<STAGES>;
+};
+
+template <int TOKENS>
+__device__ void load_x(typename tile<TOKENS>::shared_memory &sh, const g8::maps &m,
+                       const g8::operands &p, int slot, int step)
+{
+    if (p.direct)
+        ptx::cp_async_bulk_tensor_2d(ptx::smem(sh.x[slot]), &m.x, ptx::smem(&sh.full[slot]),
+                                     step * g8::STEP, 0);
+}
+
+/* Announces all that the copy engine brings to a stage and asks for the weights. */
+template <int TOKENS>
+__device__ void load_w(typename tile<TOKENS>::shared_memory &sh, const g8::maps &m,
+                       const g8::operands &p, int slot, int step, int output)
+{
+    using T = tile<TOKENS>;
+    uint32_t full = ptx::smem(&sh.full[slot]);
+    ptx::mbarrier_arrive_expect_tx(full, uint32_t(T::W_BYTES + (p.direct ? T::X_BYTES : 0)));
+    ptx::cp_async_bulk_tensor_2d(ptx::smem(sh.w[slot]), &m.w, full, step * g8::STEP, output);
+}
+
+template <int TOKENS>
+__device__ void feed_tiles(typename tile<TOKENS>::shared_memory &sh, const g8::maps &m,
+                           const g8::operands &p)
+{
+    using T = tile<TOKENS>;
+    typename T::ring at;
+    int early = 0, step = 0;
+    for (int u = int(blockIdx.x); u < p.output_tiles && early < T::STAGES; u += int(gridDim.x))
+        for (int s = 0; s < p.steps && early < T::STAGES; s++, early++)
+            load_w<TOKENS>(sh, m, p, early, s, u * T::OUTPUTS);
+    ptx::griddepcontrol_wait();
+    for (int i = 0; i < early; i++) {
+        load_x<TOKENS>(sh, m, p, i, step);
+        if (++step == p.steps) step = 0;
+    }
+    int count = 0;
+    for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
+        for (int s = 0; s < p.steps; s++, at.advance()) {
+            if (count++ < early) continue;
+            ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
+            load_w<TOKENS>(sh, m, p, at.slot, s, u * T::OUTPUTS);
+            load_x<TOKENS>(sh, m, p, at.slot, s);
+        }
+    }
+}
+
+/* One warp: lane and lane + 32 are tokens, lanes below OUTPUTS / 32 also groups of outputs. It also
+ * copies x where the copy engine can't. */
+template <int TOKENS>
+__device__ void feed_scales(typename tile<TOKENS>::shared_memory &sh, const g8::operands &p,
+                            int lane)
+{
+    using T = tile<TOKENS>;
+    constexpr int GROUPS = T::OUTPUTS / 32, MINE = (TOKENS + 31) / 32;
+    const uint32_t *token[MINE];
+    for (int i = 0; i < MINE; i++) {
+        int row = lane + 32 * i;
+        token[i] = row < TOKENS ? g8::token_scales(p, row) : nullptr;
+    }
+    typename T::ring at;
+    ptx::griddepcontrol_wait();
+    for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
+        const uint32_t *group = lane < GROUPS ? g8::output_scales(p, u * GROUPS + lane) : nullptr;
+        for (int s = 0; s < p.steps; s += AHEAD) {
+            g8::scale_words<AHEAD> tokens[MINE], outputs;
+            for (int j = 0; j < MINE; j++) tokens[j].load(token[j], s, 1, p.steps);
+            outputs.load(group, s, 1, p.steps);
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (s + i >= p.steps) break;
+                ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
+                if (!p.direct)
+                    g8::copy_x(ptx::smem(sh.x[at.slot]), p, s + i, p.n, lane,
+                               ptx::smem(&sh.full[at.slot]));
+#pragma unroll
+                for (int j = 0; j < MINE; j++) {
+                    if (lane + 32 * j >= TOKENS) continue;
+                    float4 f = g8::expand_scales(tokens[j].v[i]);
+                    float *to = &sh.sx[at.slot][0][lane + 32 * j];
+                    to[0] = f.x, to[TOKENS] = f.y, to[2 * TOKENS] = f.z, to[3 * TOKENS] = f.w;
+                }
+                if (lane < GROUPS) sh.sw[at.slot][lane] = g8::expand_scales(outputs.v[i]);
+                __syncwarp();
+                if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.full[at.slot]));
+                at.advance();
+            }
+        }
+    }
+}
+
+/* acc += part, scaled; a thread's columns of group j are tokens 8 j + 2 (lane % 4) and the next. */
+template <int TOKENS>
+__device__ inline void promote(float (&acc)[TOKENS / 2], const float (&part)[TOKENS / 2],
+                               const float *sx, float sw)
+{
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++) {
+        float2 s = *reinterpret_cast<const float2 *>(sx + 8 * j);
+        float s0 = s.x * sw, s1 = s.y * sw;
+        acc[4 * j] = __fmaf_rn(part[4 * j], s0, acc[4 * j]);
+        acc[4 * j + 1] = __fmaf_rn(part[4 * j + 1], s1, acc[4 * j + 1]);
+        acc[4 * j + 2] = __fmaf_rn(part[4 * j + 2], s0, acc[4 * j + 2]);
+        acc[4 * j + 3] = __fmaf_rn(part[4 * j + 3], s1, acc[4 * j + 3]);
+    }
+}
+
+template <int TOKENS>
+__device__ void store_tile(const float (&acc)[TOKENS / 2], const g8::operands &p, int output,
+                           int lane)
+{
+#pragma unroll
+    for (int i = 0; i < TOKENS / 2; i++) {
+        int row = output + lane / 4 + (i & 2) * 4, column = i / 4 * 8 + lane % 4 * 2 + (i & 1);
+        if (column < p.n && row < p.o)
+            p.out[int64_t(column) * p.o + row] = num::f32_to_bf16(acc[i]);
+    }
+}
+
+template <int TOKENS>
+__device__ void consume(typename tile<TOKENS>::shared_memory &sh, const g8::operands &p)
+{
+    using T = tile<TOKENS>;
+    int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+    int group = __shfl_sync(0xFFFFFFFFu, int(threadIdx.x) / 128, 0);
+    uint64_t w0 = ptx::wgmma_desc_128b(ptx::smem(sh.w[0]) + uint32_t(group * 64 * g8::STEP));
+    uint64_t x0 = ptx::wgmma_desc_128b(ptx::smem(sh.x[0]));
+    typename T::ring at;
+    float acc[TOKENS / 2], part[T::PARTS][TOKENS / 2] = {};
+    for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
+#pragma unroll
+        for (int i = 0; i < TOKENS / 2; i++) acc[i] = 0;
+        for (int s = 0; s < p.steps; s++, at.advance()) {
+            uint64_t w = w0 + uint64_t(at.slot * (T::W_BYTES >> 4));
+            uint64_t x = x0 + uint64_t(at.slot * (T::X_BYTES >> 4));
+            ptx::mbarrier_wait(ptx::smem(&sh.full[at.slot]), at.parity);
+            if (!p.direct) ptx::fence_proxy_async(); /* x came by ordinary copies */
+            float4 scale = sh.sw[at.slot][warp / 2];
+            const float *sx = &sh.sx[at.slot][0][lane % 4 * 2];
+            const float sw[g8::BLOCKS] = {scale.x, scale.y, scale.z, scale.w};
+#pragma unroll
+            for (int b = 0; b < g8::BLOCKS; b += T::PARTS) {
+                ptx::wgmma_fence();
+#pragma unroll
+                for (int i = 0; i < T::PARTS; i++)
+                    ptx::wgmma<TOKENS>::e4m3_ss(part[i], w + uint64_t((b + i) * g8::DESC_BLOCK),
+                                                x + uint64_t((b + i) * g8::DESC_BLOCK), 0);
+                ptx::wgmma_commit_group();
+                ptx::wgmma_wait_group<0>();
+#pragma unroll
+                for (int i = 0; i < T::PARTS; i++) {
+                    ptx::wgmma_fence_operand(part[i]);
+                    promote<TOKENS>(acc, part[i], sx + (b + i) * TOKENS, sw[b + i]);
+                }
+            }
+            __syncwarp();
+            if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.empty[at.slot]));
+        }
+        store_tile<TOKENS>(acc, p, u * T::OUTPUTS + warp * 16, lane);
+    }
+}
+
+template <int TOKENS>
+__global__ void __launch_bounds__(tile<TOKENS>::THREADS, tile<TOKENS>::RESIDENT)
+    linear_g8_decode(const __grid_constant__ g8::maps m, const __grid_constant__ g8::operands p)
+{
+    using T = tile<TOKENS>;
+    extern __shared__ __align__(1024) uint8_t raw[];
+    auto &sh = *reinterpret_cast<typename T::shared_memory *>(raw);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < T::STAGES; i++) {
+            /* the copy engine, the scales, the lanes that copy x */
+            ptx::mbarrier_init(ptx::smem(&sh.full[i]), p.direct ? 2 : 2 + 32);
+            ptx::mbarrier_init(ptx::smem(&sh.empty[i]), T::GROUPS * 4);
+        }
+        ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+    ptx::griddepcontrol_launch_dependents();
+    int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+    if (warp < T::GROUPS * 4)
+        consume<TOKENS>(sh, p);
+    else if (warp == T::GROUPS * 4 && lane == 0)
+        feed_tiles<TOKENS>(sh, m, p);
+    else if (warp == T::GROUPS * 4 + 1)
+        feed_scales<TOKENS>(sh, p, lane);
+}
+
+template <int TOKENS>
+dsf_status launch_tokens(const dsf_launch *lc, const g8::maps &m, const g8::operands &p,
+                         const dsf_g8_tile &t)
+{
+    using T = tile<TOKENS>;
+    return g8::launch(linear_g8_decode<TOKENS>, lc, t, T::THREADS,
+                      sizeof(typename T::shared_memory), m, p);
+}
+
+} // namespace
+
+dsf_status g8::launch_decode(const dsf_launch *lc, const dsf_linear_g8_args *a,
+                             const dsf_g8_tile &t)
+{
+    maps m = {};
+    int64_t k = a->w.dim[1];
+    DSF_TRY(make_maps(&m, a, t, a->x.data, k + k / 32, t.outputs));
+    operands p = make_operands(a, t);
+    switch (t.tokens) {
+    case 8:
+        return launch_tokens<8>(lc, m, p, t);
+    case 16:
+        return launch_tokens<16>(lc, m, p, t);
+    case 32:
+        return launch_tokens<32>(lc, m, p, t);
+    default:
+        return launch_tokens<64>(lc, m, p, t);
+    }
+}

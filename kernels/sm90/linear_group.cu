@@ -1,0 +1,417 @@
+/* wo_a: group g of x (bf16) times its own block of fp8 weights, which expand to bf16 exactly: a
+ * code has 4 significant bits, a scale is a power of two.
+ *
+ * Few rows: the weights stream past once as fp8 and become the register operand of the tensor core.
+ * Tile: 64 columns x N tokens and all of K; four consumer warpgroups take two segments (of 512
+ * channels) each, one after the other, from rings of their own, so that a block asks for its rows
+ * at four places at once. Their sums stay in registers until the stages are free, meet there, and
+ * are added segments ascending. Stages of 128 channels: 8 KiB of weights, N x 256 bytes of tokens.
+ * HBM brings 19 weights a cycle and SM; expanding two takes 6 instructions (load, PRMT, shift, 2
+ * LOP3, HMUL2), 1.8 warp instructions a cycle of the 4 that an SM issues.
+ *
+ * Many rows: the weights are expanded once into the workspace (3 bytes moved a weight, 25 us for
+ * 33.5 M) and linear_bf16.cu multiplies: at 8,192 rows 3% of its time. */
+#include "sm90/linear_tc.cuh"
+
+using namespace linear_tc;
+
+namespace
+{
+
+constexpr int tile_columns = DSF_LINEAR_GROUP_COLUMNS;
+constexpr int channels = DSF_LINEAR_GROUP_CHANNELS; /* of a stage */
+constexpr int per_segment = segment / channels;
+constexpr int code_bytes = tile_columns * channels;
+constexpr int groups = DSF_LINEAR_GROUP_RINGS; /* warpgroups of consumers */
+constexpr int own = 2;                         /* most segments of one */
+constexpr int consumers = groups * 128;
+constexpr int threads = consumers + 128; /* the producer's warpgroup gives its registers away */
+constexpr int most_stages = 8;           /* of one ring */
+constexpr int most_scales = 2 * groups * own * segment / 32;
+constexpr int shared_head = 2048; /* barriers, then scales */
+static_assert(2 * 8 * groups * most_stages + most_scales <= shared_head, "before the stages");
+
+template <int N> constexpr int stage_bytes = code_bytes + 2 * N *row_bytes;
+
+struct shape {
+    int64_t n, k, o;
+    int column_tiles, token_tiles, stages, segments;
+    linear_plain::grouped plain;
+};
+
+/* Two codes as bf16 times 2^-120: exponent and fraction in place, the bias is off by 120. */
+__device__ inline uint32_t widen(uint32_t codes)
+{
+    uint32_t spread = __byte_perm(codes, 0, 0x1404);
+    return (spread >> 4 & 0x07F007F0u) | (spread & 0x80008000u);
+}
+
+__device__ inline uint32_t multiply(uint32_t a, uint32_t b)
+{
+    __nv_bfloat162 y =
+        __hmul2(*reinterpret_cast<__nv_bfloat162 *>(&a), *reinterpret_cast<__nv_bfloat162 *>(&b));
+    return *reinterpret_cast<uint32_t *>(&y);
+}
+
+/* 2^(120 + k) twice for the scale byte k + 127, in two factors: 2^60 and the rest are normal, so is
+ * the product between them. Up to k = 7 one factor holds it. */
+constexpr uint32_t lift = (127u + 60u) * 0x00800080u;
+constexpr uint32_t one_factor = 134; /* the largest scale byte */
+__device__ inline uint32_t rest_of(uint32_t scale) { return (60u + scale) * 0x00800080u; }
+__device__ inline uint32_t whole_of(uint32_t scale) { return (120u + scale) * 0x00800080u; }
+
+__device__ inline uint32_t expand(uint32_t codes, uint32_t rest)
+{
+    return multiply(multiply(widen(codes), lift), rest);
+}
+
+/* ---- many rows ---- */
+
+/* One thread: 16 codes of one row. */
+__global__ void __launch_bounds__(256)
+    expand_kernel(const uint8_t *codes, const uint8_t *scales, uint16_t *out, int64_t n, int64_t k)
+{
+    int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x;
+    if (i >= n / 16) return;
+    int64_t row = i / (k / 16), c = i % (k / 16) * 16;
+    uint32_t rest = rest_of(scales[row / 32 * (k / 32) + c / 32]);
+    uint4 v = ptx::ld_global_nc_v4(codes + 16 * i);
+    const uint32_t word[4] = {v.x, v.y, v.z, v.w};
+    uint32_t y[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++) y[j] = expand(word[j / 2] >> j % 2 * 16, rest);
+    uint4 *to = reinterpret_cast<uint4 *>(out + 16 * i);
+    to[0] = make_uint4(y[0], y[1], y[2], y[3]);
+    to[1] = make_uint4(y[4], y[5], y[6], y[7]);
+}
+
+/* ---- few rows ---- */
+
+/* Warpgroup g has the stages begin..end - 1 of K: whole segments, in its own ring. */
+struct part_of_k {
+    int begin, end;
+};
+
+__device__ inline part_of_k part_of(const shape &p, int g)
+{
+    int all = int(p.k / channels), each = (p.segments + groups - 1) / groups * per_segment;
+    return {min(g * each, all), min((g + 1) * each, all)};
+}
+
+__device__ inline uint32_t full(uint32_t bars, int slot) { return bars + 8 * slot; }
+__device__ inline uint32_t empty(uint32_t bars, int slot)
+{
+    return bars + 8 * (groups * most_stages + slot);
+}
+
+struct position {
+    int64_t group, column, token;
+};
+
+__device__ inline position position_of(const shape &p)
+{
+    int token = blockIdx.x % p.token_tiles, rest = blockIdx.x / p.token_tiles;
+    return {rest / p.column_tiles, int64_t(rest % p.column_tiles) * tile_columns, token};
+}
+
+template <int N> struct producer {
+    const CUtensorMap *w, *x;
+    const shape &p;
+    position at;
+    uint32_t bars, data;
+
+    __device__ uint32_t stage(int slot) const { return data + slot * stage_bytes<N>; }
+
+    __device__ void ask_weights(int slot, int block) const
+    {
+        ptx::mbarrier_arrive_expect_tx(full(bars, slot), stage_bytes<N>);
+        ptx::cp_async_bulk_tensor_2d(stage(slot), w, full(bars, slot), block * channels,
+                                     int(at.group * p.o + at.column));
+    }
+
+    __device__ void ask_tokens(int slot, int block) const
+    {
+        int c = int(2 * (at.group * p.k + int64_t(block) * channels));
+        uint32_t to = stage(slot) + code_bytes, bar = full(bars, slot);
+        ptx::cp_async_bulk_tensor_2d(to, x, bar, c, int(at.token * N));
+        ptx::cp_async_bulk_tensor_2d(to + N * row_bytes, x, bar, c + row_bytes, int(at.token * N));
+    }
+
+    /* Stage i of every ring: its weights or its tokens. */
+    __device__ void ask(int i, int at_ring, bool weights, bool tokens) const
+    {
+        for (int g = 0; g < groups; g++) {
+            part_of_k h = part_of(p, g);
+            if (h.begin + i >= h.end) continue;
+            if (weights) ask_weights(g * p.stages + at_ring, h.begin + i);
+            if (tokens) ask_tokens(g * p.stages + at_ring, h.begin + i);
+        }
+    }
+
+    __device__ void run() const
+    {
+        for (int i = 0; i < p.stages; i++) ask(i, i, true, false);
+        ptx::griddepcontrol_wait();
+        for (int i = 0; i < p.stages; i++) ask(i, i, false, true);
+        ring r = {p.stages, 0, 0};
+        for (int i = p.stages; i < part_of(p, 0).end; i++, r.next()) /* no ring has more */
+            for (int g = 0; g < groups; g++) {
+                int slot = g * p.stages + r.at, block = part_of(p, g).begin + i;
+                if (block >= part_of(p, g).end) continue;
+                ptx::mbarrier_wait(empty(bars, slot), r.parity);
+                ask_weights(slot, block);
+                ask_tokens(slot, block);
+            }
+    }
+};
+
+/* The warp's 16 rows of half a stage as 4 register operands of 16 channels: a lane takes the rows
+ * lane / 4 and + 8, channels 2 (lane % 4), + 1, + 8, + 9. Rows are 128 swizzled bytes. */
+struct operand {
+    uint32_t step[4][4];
+};
+
+template <bool ONE_FACTOR>
+__device__ inline void expand_half(operand &a, const uint8_t *stage, uint32_t scales, int half)
+{
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    int at = row * channels + (lane / 4) * 16 + lane % 4 * 2;
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+        const uint8_t *from = stage + (at ^ (4 * half + q) * 16);
+        uint32_t scale = scales >> (2 * half + q / 2) * 8 & 255;
+        uint32_t factor = ONE_FACTOR ? whole_of(scale) : rest_of(scale);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t codes =
+                *reinterpret_cast<const uint16_t *>(from + (i & 1) * 8 * channels + (i & 2) * 4);
+            a.step[q][i] = ONE_FACTOR ? multiply(widen(codes), factor) : expand(codes, factor);
+        }
+    }
+}
+
+/* `scales`: the 4 bytes of the stage. */
+__device__ inline void expand_half(operand &a, const uint8_t *stage, uint32_t scales, int half)
+{
+    if (__vcmpgtu4(scales, one_factor * 0x01010101u) == 0)
+        expand_half<true>(a, stage, scales, half);
+    else
+        expand_half<false>(a, stage, scales, half);
+}
+
+/* tokens: 64 channels of N tokens. */
+template <int N>
+__device__ inline void multiply_half(float (&part)[N / 2], const operand &a, uint32_t tokens,
+                                     bool first)
+{
+    uint64_t b = ptx::wgmma_desc_128b(tokens);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int q = 0; q < 4; q++)
+        ptx::wgmma<N>::template bf16_rs<0>(part, a.step[q], b + q * 2, !first || q > 0);
+    ptx::wgmma_commit_group();
+}
+
+/* What a consumer works on: shared memory as addresses and as a pointer to the same. */
+struct workshop {
+    uint32_t bars, data;
+    uint8_t *stages;
+    const uint32_t *scales; /* of the tile's two blocks of 32 columns, a word a stage */
+};
+
+/* One segment: stages b .. end - 1. While the tensor cores work on one half of a stage, the other
+ * is expanded. */
+template <int N>
+__device__ inline void sum_segment(float (&part)[N / 2], ring &r, const shape &p, const workshop &s,
+                                   int b, int end)
+{
+    if (b >= end) return;
+    int base = threadIdx.x / 128 * p.stages, last = -1;
+    const uint32_t *scales = s.scales + threadIdx.x / 64 % 2 * int(p.k / channels);
+    bool leader = threadIdx.x % 32 == 0;
+    operand left, right;
+    for (; b < end; b++, r.next()) {
+        int slot = base + r.at, offset = slot * stage_bytes<N>;
+        uint32_t scale = scales[b], tokens = s.data + offset + code_bytes;
+        ptx::mbarrier_wait(full(s.bars, slot), r.parity);
+        ptx::wgmma_wait_group<1>();
+        expand_half(left, s.stages + offset, scale, 0);
+        multiply_half<N>(part, left, tokens, last < 0);
+        ptx::wgmma_wait_group<1>();
+        if (leader && last >= 0) ptx::mbarrier_arrive(empty(s.bars, last));
+        expand_half(right, s.stages + offset, scale, 1);
+        multiply_half<N>(part, right, tokens + N * row_bytes, false);
+        last = slot;
+    }
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_fence_operand(part);
+    if (leader) ptx::mbarrier_arrive(empty(s.bars, last));
+}
+
+/* Segments meet where the stages were: floats [segment][register][thread of a warpgroup]. A
+ * warpgroup ends every fourth run of 8 tokens. */
+template <int N>
+__device__ inline void add_segments(const shape &p, const position &at, const float *met,
+                                    uint16_t *out)
+{
+    for (int j = threadIdx.x / 128; j < N / 8; j += groups) {
+        float acc[4] = {};
+        for (int i = 0; i < p.segments; i++)
+#pragma unroll
+            for (int u = 0; u < 4; u++)
+                acc[u] =
+                    __fadd_rn(acc[u], met[(i * (N / 2) + 4 * j + u) * 128 + threadIdx.x % 128]);
+        int64_t column = at.column + threadIdx.x / 32 % 4 * 16;
+        place to = {at.token * N + 8 * j, p.n, column, p.o, p.plain.groups * p.o};
+        store_tile(out + at.group * p.o, to, acc, 4);
+    }
+}
+
+/* All words of the tile's scales: is one below the least that the tensor core takes? */
+__device__ inline bool has_small(const uint32_t *scales, int words)
+{
+    bool small = false;
+    for (int i = threadIdx.x % 32; i < words; i += 32)
+        small |= __vcmpltu4(scales[i], least_scale * 0x01010101u) != 0;
+    return __any_sync(0xFFFFFFFFu, small);
+}
+
+template <int N>
+__device__ inline void consume(const shape &p, const position &at, const workshop &s, uint16_t *out)
+{
+    float part[own][N / 2];
+    part_of_k h = part_of(p, threadIdx.x / 128);
+    ring r = {p.stages, 0, 0};
+#pragma unroll
+    for (int i = 0; i < own; i++)
+        sum_segment<N>(part[i], r, p, s, h.begin + i * per_segment,
+                       min(h.begin + (i + 1) * per_segment, h.end));
+    ptx::bar_sync(1, consumers);
+    float *met = reinterpret_cast<float *>(s.stages);
+#pragma unroll
+    for (int i = 0; i < own; i++) {
+        int b = h.begin + i * per_segment;
+        if (b >= h.end) continue;
+#pragma unroll
+        for (int j = 0; j < N / 2; j++)
+            met[(b / per_segment * (N / 2) + j) * 128 + threadIdx.x % 128] = part[i][j];
+    }
+    ptx::bar_sync(2, consumers);
+    add_segments<N>(p, at, met, out);
+    int words = int(p.k / channels);
+    if (!has_small(s.scales, 2 * words)) return;
+    ptx::bar_sync(3, consumers); /* all stores of the tile, before some columns change */
+    place to = {at.token * N, p.n, at.column + threadIdx.x / 32 * 16, p.o, p.plain.groups * p.o};
+    if (threadIdx.x < 128 && to.column < p.o &&
+        has_small(s.scales + threadIdx.x / 64 * words, words))
+        redo_columns(p.plain, to, at.group, N, p.k);
+}
+
+/* The scales of the tile's two blocks of 32 columns, a block behind the last as the last. */
+__device__ inline void load_scales(uint8_t *to, const shape &p, const position &at)
+{
+    int scales = int(p.k / 32);
+    int64_t first = (at.group * p.o + at.column) / 32, last = ((at.group + 1) * p.o) / 32 - 1;
+    for (int i = threadIdx.x; i < 2 * scales; i += consumers)
+        to[i] = p.plain.s[min(first + i / scales, last) * scales + i % scales];
+}
+
+template <int N>
+__global__ void __launch_bounds__(threads, 1)
+    few_kernel(const __grid_constant__ CUtensorMap w, const __grid_constant__ CUtensorMap x,
+               const __grid_constant__ shape p, uint16_t *out)
+{
+    extern __shared__ uint8_t shared[];
+    uint32_t start = ptx::smem(shared), data = (start + shared_head + 1023) & ~1023u;
+    uint8_t *scales = shared + 2 * 8 * groups * most_stages, *stages = shared + (data - start);
+    position at = position_of(p);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < groups * p.stages; i++) {
+            ptx::mbarrier_init(full(start, i), 1);
+            ptx::mbarrier_init(empty(start, i), 4);
+        }
+        ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+    ptx::griddepcontrol_launch_dependents();
+    if (threadIdx.x >= consumers) {
+        ptx::setmaxnreg_dec<24>();
+        if (threadIdx.x == consumers) producer<N>{&w, &x, p, at, start, data}.run();
+    } else {
+        ptx::setmaxnreg_inc<120>();
+        load_scales(scales, p, at);
+        ptx::bar_sync(1, consumers);
+        consume<N>(p, at, {start, data, stages, reinterpret_cast<const uint32_t *>(scales)}, out);
+    }
+}
+
+template <int N> dsf_status launch_few(const job &j, shape p)
+{
+    CUtensorMap w, x;
+    int64_t all = j.groups * j.k * 2;
+    dsf_byte_matrix mw = {j.plain.w, j.groups * j.o,         j.k,
+                          j.k,       uint32_t(tile_columns), uint32_t(channels)};
+    dsf_byte_matrix mx = {j.x, j.n, all, all, uint32_t(N), uint32_t(row_bytes)};
+    DSF_TRY(dsf_tensormap_bytes(&w, mw, CU_TENSOR_MAP_SWIZZLE_128B));
+    DSF_TRY(dsf_tensormap_bytes(&x, mx, CU_TENSOR_MAP_SWIZZLE_128B));
+    p.token_tiles = int((j.n + N - 1) / N);
+    uint16_t *out = static_cast<uint16_t *>(j.out);
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(unsigned(j.groups * p.column_tiles * p.token_tiles));
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = size_t(j.tile.shared);
+    config.stream = j.stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    void *args[] = {&w, &x, &p, &out};
+    return launch(reinterpret_cast<const void *>(few_kernel<N>), config, args);
+}
+
+dsf_status run_few_rows(const job &j)
+{
+    int segments = int((j.k + segment - 1) / segment);
+    shape p = {j.n, j.k,           j.o,      int((j.o + tile_columns - 1) / tile_columns),
+               0,   j.tile.stages, segments, j.plain};
+    switch (j.tile.tokens) {
+    case 8:
+        return launch_few<8>(j, p);
+    case 16:
+        return launch_few<16>(j, p);
+    case 32:
+        return launch_few<32>(j, p);
+    default:
+        return launch_few<64>(j, p);
+    }
+}
+
+dsf_status expand_weights(const job &j)
+{
+    int64_t n = j.groups * j.o * j.k;
+    expand_kernel<<<dsf_blocks(n / 16, 256), 256, 0, j.stream>>>(
+        j.plain.w, j.plain.s, static_cast<uint16_t *>(const_cast<void *>(j.w)), n, j.k);
+    DSF_CUDA_TRY(cudaGetLastError());
+    return DSF_OK;
+}
+
+} // namespace
+
+extern "C" dsf_status dsf_linear_group_sm90tc(const dsf_launch *lc, const void *args)
+{
+    const dsf_linear_group_args *a = static_cast<const dsf_linear_group_args *>(args);
+    int64_t groups = a->w.dim[0], o = a->w.dim[1];
+    job j = {lc->scratch, a->x.data, a->out.data, a->out.dim[0], a->w.dim[2], o, groups,
+             {},          false,     {},          dsf_stream(lc)};
+    j.plain = {data_of<uint16_t>(a->x),
+               data_of<uint8_t>(a->w),
+               data_of<uint8_t>(a->s),
+               data_of<uint16_t>(a->out),
+               o,
+               groups};
+    j.tile = dsf_tune_linear_group(j.n, j.o);
+    if (!j.tile.many) return run_few_rows(j);
+    DSF_TRY(expand_weights(j));
+    return run_many(j);
+}

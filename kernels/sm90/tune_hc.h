@@ -1,0 +1,19 @@
+/* Which path hc_mix takes on sm90, and what it needs. */
+#ifndef DSF_SM90_TUNE_HC_H
+#define DSF_SM90_TUNE_HC_H
+
+#include <stdint.h>
+
+enum {
+    DSF_HC_SEGMENT = 64, /* channels of a sum in the tensor core */
+    DSF_HC_STRIDE = 32,  /* floats of a segment's 25 sums: whole sectors */
+    DSF_HC_TILE = 64,    /* rows of a block that sees all channels */
+    DSF_HC_PIECE = 512,  /* rows whose segment sums are kept at a time */
+    DSF_HC_MANY = 2048   /* rows from which tiles are faster: a tile takes as long as 512 rows */
+};
+
+/* n rows of q channels: one block a tile of 64 rows, instead of the two launches that spread every
+ * row over all multiprocessors. */
+int dsf_hc_mix_tiled(int64_t n, int64_t q); /* the workspace: ops/hc.h */
+
+#endif
