@@ -67,9 +67,9 @@ static bool same(const dsf_json *a, const dsf_json *b, const char *key)
 
 static const dsf_json *find(const dsf_baseline *b, const dsf_json *line)
 {
-    static const char *const keys[] = {"bench", "op",      "use",     "variant",
-                                       "shape", "model",   "context", "tokens",
-                                       "chunk", "prefill", "threads", "machine"};
+    static const char *const keys[] = {"bench",   "op",      "use",    "variant", "shape",
+                                       "model",   "context", "tokens", "chunk",   "prefill",
+                                       "threads", "machine", "rows",   "batch",   "layer_list"};
     for (int i = 0; i < b->n; i++) {
         const dsf_json *old = dsf_json_root(b->line[i]);
         size_t k = 0;
@@ -95,12 +95,22 @@ static double spread(const dsf_json *line, const char *key)
     return number(line, "spread");
 }
 
+/* Where a line has its time: of the host's kinds, of a GPU's. */
+static const char *time_key(const dsf_json *line)
+{
+    static const char *const keys[] = {"median_ns", "us", "graph_us", "device_us"};
+    int k = 3;
+    while (k > 0 && !(line && dsf_json_get(line, keys[k]))) k--;
+    return keys[k];
+}
+
 /* Time in units of the machine's limit where the limit was measured between the runs, else the time
  * itself; with its spread. */
 static double cost(const dsf_json *line, bool by_limit, double *width)
 {
-    *width = spread(line, by_limit ? "percent" : "median_ns");
-    return by_limit ? 100 / number(line, "percent") : number(line, "median_ns");
+    const char *key = by_limit ? "percent" : time_key(line);
+    *width = spread(line, key);
+    return by_limit ? 100 / number(line, key) : number(line, key);
 }
 
 dsf_comparison dsf_baseline_judge(const dsf_baseline *b, const char *line, dsf_judgement *j)

@@ -138,4 +138,19 @@ DSF_MUST dsf_status dsf_bench_memory(dsf_bench *b, const dsf_bench_model_options
  * in builds with HDF5. */
 DSF_MUST dsf_status dsf_bench_dump(dsf_bench *b, const dsf_bench_model_options *o);
 
+/* On the first GPU, layers of the released model with synthetic weights, caches filled with random
+ * records in place of the context. Only in builds with CUDA. */
+typedef struct {
+    const char *layers; /* "0-17", "0-3,8,14,20" */
+    int64_t engram_vocab;
+    const int64_t *context; /* positions before the measured ones */
+    int n_contexts;
+    const int64_t *batch; /* decode: sequences a step */
+    int n_batches;
+    int64_t chunk;        /* prefill: rows a pass */
+    const char *variants; /* kernel mask, "cuda" or longer */
+} dsf_bench_synthetic_options;
+DSF_MUST dsf_status dsf_bench_decode_device(dsf_bench *b, const dsf_bench_synthetic_options *o);
+DSF_MUST dsf_status dsf_bench_prefill_device(dsf_bench *b, const dsf_bench_synthetic_options *o);
+
 #endif

@@ -46,13 +46,12 @@ typedef struct {
     int64_t rows;        /* that were compared */
     double worst;        /* against ref: largest error in units of its allowance */
     double l2, unequal;  /* against a variant: relative, and the share of other bits */
-    bool law;            /* the rows alone gave the bits that they have among all rows */
+    bool law;            /* tried: the rows alone give the bits that they have among all rows */
     char why[320];       /* the output is wrong; empty: it is right */
 } dsf_device_check;
 
 /* Runs v on the frame and checks rows of its output: against the reference by the contract's
- * tolerance where that is cheap, else against the simplest device variant; and each by itself. The
- * outputs of the frame are those of v afterwards. */
+ * tolerance where that is cheap, else against the simplest device variant; and each by itself. */
 DSF_MUST dsf_status dsf_bench_device_check(dsf_bench_device *d, const dsf_variant *v,
                                            dsf_device_frame *f, dsf_device_check *c);
 /* Queues v on the frame. scratch: as v asks, or NULL. */

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "device_fill.h"
 #include "device_shapes.h"
 
 enum { SHARED_FROM = 1 << 30, ALIGN = 256 };
@@ -21,9 +20,7 @@ static bool present(const dsf_device_frame *f, int i)
 
 static bool written_here(dsf_dtype t) { return t == DSF_I32 || t == DSF_I64 || t == DSF_U8; }
 
-/* What the checkpoint and the quantisers hold: scales a few powers of two below 1, codes that use
- * their whole range. */
-static dsf_fill_layout layout_of(const dsf_tensor *t)
+dsf_fill_layout dsf_device_layout(const dsf_tensor *t)
 {
     static const dsf_fill_values any = {DSF_FILL_BYTES, 0, 255, 0},
                                  e8m0 = {DSF_FILL_BYTES, 118, 124, 0},
@@ -112,7 +109,7 @@ static dsf_status fill_all(dsf_device_frame *f, uint64_t seed)
             DSF_TRY(dsf_device_put(f->device, f->own[i], t->data, f->host.region[i].bytes));
             continue;
         }
-        dsf_fill_layout l = layout_of(t);
+        dsf_fill_layout l = dsf_device_layout(t);
         DSF_TRY(dsf_device_fill(stream, f->own[i], f->host.region[i].bytes, &l,
                                 seed * DSF_FRAME_OPERANDS + (uint64_t)i + 1));
     }

@@ -3,6 +3,7 @@
 #define DSF_BENCH_DEVICE_FRAME_H
 
 #include "device.h"
+#include "device_fill.h"
 #include "frame.h"
 
 /* host has the sizes, and the contents of what is written here: indices, positions, flags; its
@@ -26,6 +27,10 @@ DSF_MUST dsf_status dsf_device_frame_open(dsf_device_frame *f, dsf_device *devic
 DSF_MUST dsf_status dsf_device_frame_rows(dsf_device_frame *f, const dsf_device_frame *of,
                                           const int64_t *rows, int64_t n);
 void dsf_device_frame_close(dsf_device_frame *f); /* a zeroed one is fine */
+
+/* What a checkpoint, a quantiser or a cache holds in a tensor of this type: scales a few powers of
+ * two below 1, codes that use their whole range. */
+dsf_fill_layout dsf_device_layout(const dsf_tensor *t);
 
 /* Every output byte to the poison. */
 DSF_MUST dsf_status dsf_device_frame_poison(dsf_device_frame *f, int byte);

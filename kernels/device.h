@@ -72,6 +72,12 @@ DSF_MUST dsf_status dsf_device_capture_begin(dsf_device *d);
 /* What g held before is gone. After a failure it is empty. */
 DSF_MUST dsf_status dsf_device_capture_end(dsf_device *d, dsf_device_graph *g);
 DSF_MUST dsf_status dsf_device_graph_run(dsf_device *d, dsf_device_graph *g);
+/* Between begin and end: what is queued next waits for the named places alone, not for all that was
+ * queued before. A place is where the capture stood when it was named; n 1 and the last place: as
+ * it is without a word. EINVAL: places beyond DSF_DEVICE_PLACES, or one that was never named. */
+enum { DSF_DEVICE_PLACES = 8192 };
+DSF_MUST dsf_status dsf_device_capture_after(dsf_device *d, const int *place, int n);
+DSF_MUST dsf_status dsf_device_capture_name(dsf_device *d, int place);
 int64_t dsf_device_graph_nodes(const dsf_device_graph *g);
 void dsf_device_graph_free(dsf_device_graph *g); /* NULL is fine */
 

@@ -67,6 +67,8 @@ ABSENT(dsf_device_between, dsf_device *d, int from, int to, double *us)
 ABSENT(dsf_device_capture_begin, dsf_device *d)
 ABSENT(dsf_device_graph_new, dsf_device_graph **out)
 ABSENT(dsf_device_capture_end, dsf_device *d, dsf_device_graph *g)
-ABSENT(dsf_synth_fill, dsf_device *d, void *there, size_t bytes, dsf_dtype dtype, int64_t width,
+ABSENT(dsf_synth_there, dsf_device *d, void *there, size_t bytes, dsf_dtype dtype, int64_t width,
        uint64_t seed)
+ABSENT(dsf_device_capture_after, dsf_device *d, const int *place, int n)
+ABSENT(dsf_device_capture_name, dsf_device *d, int place)
 ABSENT(dsf_device_graph_run, dsf_device *d, dsf_device_graph *g)

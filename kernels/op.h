@@ -30,8 +30,10 @@ enum {                            /* what a variant needs; dsf_machine() tells w
        DSF_NEEDS_AVX512 = 1 << 0, /* F BW VL DQ VBMI VNNI BF16 */
        DSF_NEEDS_SM90 = 1 << 1, /* a device of compute capability 9.0: never mixed with the host */
        DSF_NEEDS_MACHINE = 0xFFFF, /* the bits above; those below are traits */
-       DSF_FP8_SUM = 1 << 16 /* sums of 32 products of e4m3 codes are rounded inside the tensor
-                                core: the contract's fp8_bound() is added to its bound() */
+       DSF_FP8_SUM = 1 << 16, /* sums of 32 products of e4m3 codes are rounded inside the tensor
+                                 core: the contract's fp8_bound() is added to its bound() */
+       DSF_BF16_SUM = 1 << 17 /* sums of bf16 products are cut toward zero inside the tensor core:
+                                 the contract's bf16_bound() is added */
 };
 
 typedef enum { DSF_IN, DSF_OUT, DSF_INOUT } dsf_direction;
@@ -106,6 +108,8 @@ typedef struct dsf_op {
     double (*bound)(const void *args, int operand, int64_t index);
     /* The same for what the tensor core's own rounding of fp8 sums may add (DSF_FP8_SUM). */
     double (*fp8_bound)(const void *args, int operand, int64_t index);
+    /* And for what it cuts from sums of bf16 products (DSF_BF16_SUM). */
+    double (*bf16_bound)(const void *args, int operand, int64_t index);
     dsf_cost (*cost)(const void *args);
 } dsf_op;
 

@@ -14,7 +14,7 @@ extern "C" {
  * look like a trained layer's: matrices of deviation width^-1/2 (codes of all signs and of several
  * binades, scales a power of two near it and its neighbours), vectors near 1 in bf16 and near 0 in
  * f32. EINVAL: no such dtype. */
-DSF_MUST dsf_status dsf_synth_fill(dsf_device *d, void *there, size_t bytes, dsf_dtype dtype,
+DSF_MUST dsf_status dsf_synth_there(dsf_device *d, void *there, size_t bytes, dsf_dtype dtype,
                                    int64_t width, uint64_t seed);
 
 #ifdef __cplusplus

@@ -14,6 +14,7 @@
 #include "ops/norm.h"
 #include "ops/quant.h"
 #include "ops/rope.h"
+#include "ops/sample.h"
 
 /* The explicit list: link order and static archives cannot lose a kernel. */
 #define OP_MAP(X)                                                                                  \
@@ -53,10 +54,13 @@
     X(engram_gate)                                                                                 \
     X(markov_chain)                                                                                \
     X(confidence)                                                                                  \
+    X(sample)                                                                                      \
     X(hc_boundary)                                                                                 \
     X(row_q8)                                                                                      \
     X(row_q4x)                                                                                     \
-    X(swiglu_q8)
+    X(swiglu_q8)                                                                                   \
+    X(row_pair)                                                                                    \
+    X(attn_close)
 
 const dsf_op *const dsf_ops[] = {
 #define X(name) &dsf_op_##name,

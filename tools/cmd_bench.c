@@ -12,9 +12,9 @@ enum { MOST_CONTEXTS = 32 };
 
 typedef struct {
     input_options in;
-    const char *what, *op, *shape, *variant, *json_out, *conditions, *baseline, *file;
-    int64_t repeat, rows, tokens, ref_tokens;
-    opt_list at;
+    const char *what, *op, *shape, *variant, *synthetic, *json_out, *conditions, *baseline, *file;
+    int64_t repeat, rows, tokens, ref_tokens, engram_vocab;
+    opt_list at, batch;
     bool json;
     dsf_buf lines; /* for --json-out */
 } options;
@@ -46,15 +46,19 @@ static dsf_status open_baseline(const char *path, dsf_baseline **out)
     return st;
 }
 
-static dsf_status parse_contexts(const opt_list *list, int64_t *at, int *n)
+/* Numbers above 0; `otherwise` when there are none. */
+static dsf_status parse_numbers(const char *name, const opt_list *list, int64_t otherwise,
+                                int64_t *at, int *n)
 {
     *n = list->n ? list->n : 1;
-    at[0] = 128;
+    at[0] = otherwise;
+    if (list->n > MOST_CONTEXTS)
+        return DSF_FAIL(DSF_EINVAL, "%s: %d numbers, at most %d", name, list->n, MOST_CONTEXTS);
     for (int i = 0; i < list->n; i++) {
         char *end = NULL;
         at[i] = strtoll(list->item[i], &end, 10);
         if (end == list->item[i] || *end || at[i] < 1)
-            return DSF_FAIL(DSF_EINVAL, "--at: \"%s\" is no number of tokens", list->item[i]);
+            return DSF_FAIL(DSF_EINVAL, "%s: \"%s\" is no number above 0", name, list->item[i]);
     }
     return DSF_OK;
 }
@@ -79,7 +83,7 @@ static dsf_status measure_model(dsf_bench *b, options *o)
     bool dump = strcmp(o->what, "dump") == 0;
     DSF_TRY(dsf_inputs_options(&o->in, dump ? "exact" : "cone", &m.engine, accept));
     m.engine.threads = b->host.threads;
-    DSF_TRY(parse_contexts(&o->at, at, &m.n_contexts));
+    DSF_TRY(parse_numbers("--at", &o->at, 128, at, &m.n_contexts));
     bool decode = strcmp(o->what, "decode") == 0;
     m.tokens = o->tokens ? o->tokens : decode ? 32 : dump ? 4096 : 512;
     if (dump) return measure_dump(b, &m);
@@ -104,11 +108,33 @@ static dsf_status measure_op(dsf_bench *b, const options *o)
 #endif
 }
 
+static dsf_status measure_synthetic(dsf_bench *b, const options *o)
+{
+    int64_t at[MOST_CONTEXTS], batch[MOST_CONTEXTS];
+    dsf_bench_synthetic_options s = {.layers = o->synthetic,
+                                     .engram_vocab = o->engram_vocab,
+                                     .context = at,
+                                     .batch = batch,
+                                     .chunk = o->in.chunk ? o->in.chunk : 8192};
+    if (!on_device(o))
+        return DSF_FAIL(DSF_EINVAL, "--synthetic: weights are made on a GPU, with --backend cuda");
+    DSF_TRY(parse_numbers("--at", &o->at, 4096, at, &s.n_contexts));
+    DSF_TRY(parse_numbers("--batch", &o->batch, 1, batch, &s.n_batches));
+#if HAVE_CUDA
+    if (strcmp(o->what, "decode") == 0) return dsf_bench_decode_device(b, &s);
+    if (strcmp(o->what, "prefill") == 0) return dsf_bench_prefill_device(b, &s);
+    return DSF_FAIL(DSF_EINVAL, "--synthetic: for decode and prefill, not for %s", o->what);
+#else
+    (void)b;
+    return DSF_FAIL(DSF_ENOTSUP, "--backend cuda: this build has no CUDA kernels");
+#endif
+}
+
 static dsf_status measure(dsf_bench *b, options *o)
 {
     if (strcmp(o->what, "ceiling") == 0) return dsf_bench_ceiling(b);
     if (strcmp(o->what, "op") == 0) return measure_op(b, o);
-    return measure_model(b, o);
+    return o->synthetic ? measure_synthetic(b, o) : measure_model(b, o);
 }
 
 static dsf_status run(options *o, dsf_bench *b)
@@ -146,14 +172,20 @@ static dsf_status run(options *o, dsf_bench *b)
 
 int dsf_cmd_bench(int argc, char **argv)
 {
-    options o = {.ref_tokens = 4, .file = "dsf-bench-dump.h5"};
+    options o = {.ref_tokens = 4, .engram_vocab = 2700000, .file = "dsf-bench-dump.h5"};
     const opt opts[] = {
         {"--op", OPT_STRING, &o.op, "GLOB", "op: only operations of this name"},
         {"--shape", OPT_STRING, &o.shape, "SIZES", "op: sizes in the order of the op's letters"},
         {"--rows", OPT_INT, &o.rows, "N", "op: only cases of N rows"},
         {"--variant", OPT_STRING, &o.variant, "GLOB",
          "op on a GPU: these kernels (default: what a plan takes)"},
-        {"--at", OPT_LIST, &o.at, "N,N", "decode: context lengths to measure at (default 128)"},
+        {"--at", OPT_LIST, &o.at, "N,N",
+         "decode, --synthetic: contexts to measure at (128; --synthetic 4096)"},
+        {"--synthetic", OPT_STRING, &o.synthetic, "LAYERS",
+         "decode, prefill on a GPU: these layers of the released model, weights made there"},
+        {"--batch", OPT_LIST, &o.batch, "N,N", "decode --synthetic: sequences a step (1)"},
+        {"--engram-vocab", OPT_INT, &o.engram_vocab, "N",
+         "--synthetic: rows of an Engram table's column (2700000: 64M rows each)"},
         {"--tokens", OPT_INT, &o.tokens, "N",
          "decode: tokens at each (32); prompt of prefill (512), dump (4096)"},
         {"--file", OPT_STRING, &o.file, "FILE", "dump: the file to write, and to remove again"},
@@ -172,10 +204,12 @@ int dsf_cmd_bench(int argc, char **argv)
     const opt_spec spec = {
         .command = "bench",
         .synopsis = "ceiling | op | decode MODEL | prefill MODEL | memory MODEL | dump MODEL",
-        .about = "Measures speed beside this machine's own limits, measured between the runs.\n"
-                 "Output is checked first: a wrong one is refused and not timed (exit 1).\n"
-                 "memory: resident bytes and arenas against the plan (exit 1 when over).\n"
-                 "dump: time with a full dump and with statistics beside the run without.",
+        .about =
+            "Measures speed beside this machine's own limits, measured between the runs.\n"
+            "With --backend cuda: op, and decode and prefill of layers made there (--synthetic).\n"
+            "Output is checked first: a wrong one is refused and not timed (exit 1).\n"
+            "memory: resident bytes and arenas against the plan (exit 1 when over).\n"
+            "dump: time with a full dump and with statistics beside the run without.",
         .example = "dsf bench op --op 'linear_*' --rows 1 --json-out op.json",
         .opts = opts,
         .n_opts = sizeof opts / sizeof *opts,

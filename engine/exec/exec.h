@@ -76,7 +76,11 @@ DSF_MUST dsf_status dsf_replay_open(dsf_exec *e);
 /* replay.c: *done: the pass was queued from a graph. Else the steps are to be queued now, and
  * end() is to be called after them. */
 DSF_MUST dsf_status dsf_replay_begin(dsf_exec *e, const dsf_row_range *range, bool *done);
+DSF_MUST dsf_status dsf_replay_step(dsf_exec *e, int step);    /* before a step's launches */
+DSF_MUST dsf_status dsf_replay_stepped(dsf_exec *e, int step); /* and after them */
 DSF_MUST dsf_status dsf_replay_end(dsf_exec *e, dsf_status st);
 void dsf_replay_close(dsf_exec *e);
+/* Kernels and copies of the captured pass of these ranges; 0: not captured. */
+int64_t dsf_replay_nodes(const dsf_exec *e, const dsf_row_range *range);
 
 #endif

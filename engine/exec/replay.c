@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "exec/exec.h"
+#include "exec/order.h"
 
 enum { PLACES = 64, MOST_ROWS = 1024 }; /* larger passes are long beside their launches */
 
@@ -18,19 +19,29 @@ typedef struct {
 struct dsf_replay {
     slot slot[PLACES];
     slot *capturing;
+    dsf_order order;
+    bool *captured; /* [n_steps] of the capture that runs */
+    int *after;     /* [n_steps] room for a step's list */
 };
 
 dsf_status dsf_replay_open(dsf_exec *e)
 {
     DSF_TRY(dsf_mem_new(&e->replay, 1, sizeof *e->replay));
-    for (int i = 0; i < PLACES; i++) DSF_TRY(dsf_device_graph_new(&e->replay->slot[i].graph));
-    return DSF_OK;
+    struct dsf_replay *r = e->replay;
+    size_t n = (size_t)e->plan->n_steps + 1;
+    for (int i = 0; i < PLACES; i++) DSF_TRY(dsf_device_graph_new(&r->slot[i].graph));
+    DSF_TRY(dsf_mem_new(&r->captured, n, sizeof *r->captured));
+    DSF_TRY(dsf_mem_new(&r->after, n, sizeof *r->after));
+    return dsf_order_open(&r->order, e->plan);
 }
 
 void dsf_replay_close(dsf_exec *e)
 {
     if (!e->replay) return;
     for (int i = 0; i < PLACES; i++) dsf_device_graph_free(e->replay->slot[i].graph);
+    dsf_order_close(&e->replay->order);
+    dsf_mem_free(e->replay->captured);
+    dsf_mem_free(e->replay->after);
     dsf_mem_free(e->replay);
     e->replay = NULL;
 }
@@ -59,9 +70,27 @@ dsf_status dsf_replay_begin(dsf_exec *e, const dsf_row_range *range, bool *done)
     *done = s->captured;
     if (s->captured) return dsf_device_graph_run(e->setup.device, s->graph);
     if (!seen) return DSF_OK;
+    memset(e->replay->captured, 0, (size_t)e->plan->n_steps * sizeof(bool));
     DSF_TRY(dsf_device_capture_begin(e->setup.device));
     e->replay->capturing = s;
     return DSF_OK;
+}
+
+/* The first steps of a pass wait for nothing: they hang on the start of the graph. */
+dsf_status dsf_replay_step(dsf_exec *e, int step)
+{
+    struct dsf_replay *r = e->replay;
+    if (!r || !r->capturing) return DSF_OK;
+    int n = dsf_order_after(&r->order, step, r->captured, r->after);
+    return dsf_device_capture_after(e->setup.device, r->after, n);
+}
+
+dsf_status dsf_replay_stepped(dsf_exec *e, int step)
+{
+    struct dsf_replay *r = e->replay;
+    if (!r || !r->capturing) return DSF_OK;
+    r->captured[step] = true;
+    return dsf_device_capture_name(e->setup.device, step);
 }
 
 dsf_status dsf_replay_end(dsf_exec *e, dsf_status st)
@@ -74,4 +103,14 @@ dsf_status dsf_replay_end(dsf_exec *e, dsf_status st)
     DSF_TRY(ended);
     s->captured = true;
     return dsf_device_graph_run(e->setup.device, s->graph);
+}
+
+int64_t dsf_replay_nodes(const dsf_exec *e, const dsf_row_range *range)
+{
+    for (int i = 0; i < PLACES; i++) {
+        const slot *s = &e->replay->slot[i];
+        if (s->captured && memcmp(s->range, range, sizeof s->range) == 0)
+            return dsf_device_graph_nodes(s->graph);
+    }
+    return 0;
 }

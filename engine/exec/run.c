@@ -124,7 +124,9 @@ static dsf_status run_steps(dsf_exec *e, const dsf_row_range *range, const dsf_t
             if (s->operand[k] != DSF_NO_VAL && p->value[s->operand[k]].rows != DSF_ROWS_NONE)
                 DSF_TRY(bind_rows(e, s, k, range));
         for (int k = 0; k < e->n_stages; k++) dsf_stage_bind(e, k, i);
+        DSF_TRY(dsf_replay_step(e, i));
         DSF_TRY(run_step(e, i, &lc));
+        DSF_TRY(dsf_replay_stepped(e, i));
         if (sink && s->n_taps) DSF_TRY(show_taps(e, s, r, sink));
     }
     return DSF_OK;

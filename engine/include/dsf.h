@@ -36,6 +36,7 @@ typedef struct {
                              before such words: on a device */
     int device;           /* which of the usable CUDA devices; 0: the first */
     bool eager;           /* device: launch every pass anew, replay none */
+    bool separate;        /* device: each operation by itself, none fused */
     bool all_logits;      /* logits of every row of a pass, not of the last one only; exact only */
     bool unfused;         /* index scores become observable: more memory, [chunk, context] bf16 */
     bool timed;           /* keep the time of each step */

@@ -2,6 +2,7 @@
  * by what flows between its steps, wherever they stand. A value between two of its steps goes away:
  * it must have no other reader and no tap. Values that stay keep their readers and taps. */
 #include "base/mem.h"
+#include "ops/cache.h"
 #include "ops/fused.h"
 #include "ops/hc.h"
 #include "ops/moe.h"
@@ -304,23 +305,118 @@ static dsf_status close_ranks(fusion *f)
     return DSF_OK;
 }
 
-dsf_status dsf_plan_fuse(dsf_plan *p, unsigned target)
+/* ---- pairs: two steps of one layer with nothing in common but their place ---- */
+
+/* The first step that reads v. */
+static int first_reader(const fusion *f, dsf_val v)
 {
-    if (p->status != DSF_OK) return dsf_error_pass(p->status, DSF_HERE);
+    for (int i = 0; i < f->n_steps; i++)
+        if (f->instead[i] == i && uses(f, i, v, true)) return i;
+    return f->n_steps;
+}
+
+/* The rows of a layer's window keys hold those of its queries: what is computed for more queries
+ * than the layer has is never read. */
+static bool rows_hold(const fusion *f, int keys, int queries)
+{
+    const dsf_step *k = &f->p->step[keys], *q = &f->p->step[queries];
+    return k->layer == q->layer && k->layer >= 0 && k->rows == DSF_ROWS_KV(k->layer) &&
+           q->rows == DSF_ROWS_Q(q->layer);
+}
+
+static bool is_key(const fusion *f, int i)
+{
+    return stands(f, i, &dsf_op_row_q8) && OPERAND(f, i, row_record, w) != DSF_NO_VAL &&
+           f->p->value[OPERAND(f, i, row_record, out)].dim[1] == 1;
+}
+
+/* Window key i and the q latent of its layer, computed after it. */
+static void fuse_records(fusion *f, int i)
+{
+    if (!is_key(f, i) || OPERAND(f, i, row_record, cs) == DSF_NO_VAL) return;
+    int k = i + 1;
+    while (k < f->n_steps && !(is_key(f, k) && rows_hold(f, i, k))) k++;
+    dsf_val key = OPERAND(f, i, row_record, out);
+    if (k == f->n_steps || OPERAND(f, k, row_record, cs) != DSF_NO_VAL || first_reader(f, key) <= k)
+        return;
+    const dsf_row_record_args *a = (const void *)ARGS(f, i), *b = (const void *)ARGS(f, k);
+    dsf_row_pair_args pair = {.eps = a->eps};
+    if (a->eps != b->eps) return;
+    const dsf_bind bind[] = {AT(row_pair, key, flat(f, key)),
+                             AT(row_pair, latent, flat(f, OPERAND(f, k, row_record, out))),
+                             AT(row_pair, x, flat(f, OPERAND(f, i, row_record, x))),
+                             AT(row_pair, w, OPERAND(f, i, row_record, w)),
+                             AT(row_pair, cs, OPERAND(f, i, row_record, cs)),
+                             AT(row_pair, r, flat(f, OPERAND(f, k, row_record, x))),
+                             AT(row_pair, wr, OPERAND(f, k, row_record, w))};
+    sequence q = {{i, k}, 2};
+    step_like(f, i);
+    dsf_plan_step(f->p, &dsf_op_row_pair, &pair, bind, (int)(sizeof bind / sizeof *bind));
+    put(f, &q, k);
+}
+
+/* The inverse rotation i of an attention's output and the store of the window keys, after it. */
+static void fuse_close(fusion *f, int i)
+{
+    if (!stands(f, i, &dsf_op_rope)) return;
+    dsf_val out = OPERAND(f, i, rope, out);
+    int k = i + 1;
+    while (k < f->n_steps && !(stands(f, k, &dsf_op_cache_store_q8) && rows_hold(f, k, i))) k++;
+    if (k == f->n_steps || !((const dsf_rope_args *)(const void *)ARGS(f, i))->inverse ||
+        first_reader(f, out) <= k || f->p->value[out].dim[2] % 8 != 0)
+        return;
+    dsf_attn_close_args a = {.out = {0}};
+    const dsf_bind bind[] = {AT(attn_close, out, out),
+                             AT(attn_close, ring, OPERAND(f, k, cache_store, cache)),
+                             AT(attn_close, o, OPERAND(f, i, rope, x)),
+                             AT(attn_close, cs, OPERAND(f, i, rope, cs)),
+                             AT(attn_close, key, OPERAND(f, k, cache_store, x)),
+                             AT(attn_close, slot, OPERAND(f, k, cache_store, slot)),
+                             AT(attn_close, index, OPERAND(f, k, cache_store, index)),
+                             AT(attn_close, end, OPERAND(f, k, cache_store, end))};
+    sequence q = {{i, k}, 2};
+    step_like(f, k);
+    dsf_plan_step(f->p, &dsf_op_attn_close, &a, bind, (int)(sizeof bind / sizeof *bind));
+    put(f, &q, k);
+}
+
+static void fuse_sequences(fusion *f)
+{
+    for (int i = 0; i < f->n_steps; i++) fuse_boundary(f, i);
+    for (int i = 0; i < f->n_steps; i++) {
+        if (stands(f, i, &dsf_op_quant_q8) && !fuse_swiglu(f, i))
+            fuse_record(f, i, &dsf_op_row_q8);
+        else if (stands(f, i, &dsf_op_quant_q4x))
+            fuse_record(f, i, &dsf_op_row_q4x);
+    }
+}
+
+static void fuse_pairs(fusion *f)
+{
+    for (int i = 0; i < f->n_steps; i++) {
+        fuse_records(f, i);
+        fuse_close(f, i);
+    }
+}
+
+static dsf_status run(dsf_plan *p, unsigned target, void (*pass)(fusion *f))
+{
     fusion f = {.p = p, .target = target, .n_steps = p->n_steps};
-    int rows = p->rows_now, layer = p->layer_now;
     DSF_TRY(dsf_mem_new(&f.instead, (size_t)f.n_steps + 1, sizeof *f.instead));
     for (int i = 0; i < f.n_steps; i++) f.instead[i] = i;
-    for (int i = 0; i < f.n_steps; i++) fuse_boundary(&f, i);
-    for (int i = 0; i < f.n_steps; i++) {
-        if (stands(&f, i, &dsf_op_quant_q8) && !fuse_swiglu(&f, i))
-            fuse_record(&f, i, &dsf_op_row_q8);
-        else if (stands(&f, i, &dsf_op_quant_q4x))
-            fuse_record(&f, i, &dsf_op_row_q4x);
-    }
-    p->rows_now = rows;
-    p->layer_now = layer;
+    pass(&f);
     dsf_status st = p->status == DSF_OK ? close_ranks(&f) : p->status;
     dsf_mem_free(f.instead);
     return st == DSF_OK ? DSF_OK : dsf_error_pass(st, DSF_HERE);
+}
+
+dsf_status dsf_plan_fuse(dsf_plan *p, unsigned target)
+{
+    if (p->status != DSF_OK) return dsf_error_pass(p->status, DSF_HERE);
+    int rows = p->rows_now, layer = p->layer_now;
+    DSF_TRY(run(p, target, fuse_sequences));
+    DSF_TRY(run(p, target, fuse_pairs));
+    p->rows_now = rows;
+    p->layer_now = layer;
+    return DSF_OK;
 }

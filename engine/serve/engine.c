@@ -54,6 +54,7 @@ static dsf_status make_plan(dsf_engine *e, dsf_plan **out, bool draft)
     DSF_TRY(draft ? dsf_model_build_draft(*out, &e->load.model)
                   : dsf_model_build(*out, &e->load.model));
     DSF_TRY(dsf_plan_prune(*out, o->sink, NULL, NULL));
+    if (e->device && !o->separate) DSF_TRY(dsf_plan_fuse(*out, DSF_NEEDS_SM90));
     DSF_TRY(dsf_plan_choose(*out, dsf_machine(), o->variants));
     return dsf_plan_place(*out);
 }
@@ -83,7 +84,7 @@ static dsf_status make_weight(void *ud, dsf_device *d, void *there, const dsf_pl
     const dsf_engine *e = ud;
     int64_t name = dsf_weights_reserved(&e->load.weights, t->host);
     if (name < 0) return dsf_device_put(d, there, t->host, t->bytes);
-    return dsf_synth_fill(d, there, t->bytes, t->dtype, t->width,
+    return dsf_synth_there(d, there, t->bytes, t->dtype, t->width,
                           e->opt.synthetic->seed + (uint64_t)name);
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "model/engram_hash.h"
 #include "text/classes.h"
 
 /* The Engram hash needs the class of every token id: built from the tokenizer, which is not kept.
@@ -56,6 +57,7 @@ dsf_status dsf_load_synthetic(dsf_loaded *l, const struct dsf_synthetic *s, int 
 {
     dsf_pool *pool = NULL;
     l->config = s->config;
+    DSF_TRY(dsf_engram_constants_make(&l->config));
     DSF_TRY(dsf_pool_open(&pool, threads));
     dsf_status st = dsf_weights_open_synthetic(&l->weights, &l->config, s->seed, pool);
     dsf_pool_close(pool);

@@ -336,7 +336,8 @@ static const dsf_variant variants[] = {
     {"ref", 0, dsf_attn_ref, NULL, dsf_attn_scratch_ref},
     {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_attn_avx512), NULL, DSF_X86(dsf_attn_scratch_avx512)},
     {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_attn_sm90), dsf_attn_accepts_sm90, NULL},
-    {"sm90tc", DSF_NEEDS_SM90, DSF_CUDA(dsf_attn_sm90tc), dsf_attn_accepts_sm90tc, NULL}};
+    {"sm90tc", DSF_NEEDS_SM90, DSF_CUDA(dsf_attn_sm90tc), dsf_attn_accepts_sm90tc,
+     dsf_attn_scratch_sm90tc}};
 
 static const dsf_tol tol[] = {
     {DSF_TOL_SUM, 1,

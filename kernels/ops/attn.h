@@ -52,5 +52,6 @@ int dsf_attn_list(const dsf_attn_args *a, int64_t i, dsf_attn_key *key);
 dsf_kernel_fn dsf_attn_ref, dsf_attn_avx512, dsf_attn_sm90, dsf_attn_sm90tc;
 size_t dsf_attn_scratch_ref(const void *args), dsf_attn_scratch_avx512(const void *args);
 int dsf_attn_accepts_sm90(const void *args), dsf_attn_accepts_sm90tc(const void *args);
+size_t dsf_attn_scratch_sm90tc(const void *args);
 
 #endif

@@ -40,6 +40,25 @@ static const dsf_operand swiglu_operands[] = {
     DSF_ARG(dsf_swiglu_q8_args, g, DSF_IN, DSF_BF16, "ni", 0),
     DSF_ARG(dsf_swiglu_q8_args, v, DSF_IN, DSF_BF16, "ni", 0)};
 
+static const dsf_operand pair_operands[] = {
+    DSF_ARG(dsf_row_pair_args, key, DSF_OUT, DSF_Q8, "nd", 0),
+    DSF_ARG(dsf_row_pair_args, latent, DSF_OUT, DSF_Q8, "nl", 0),
+    DSF_ARG(dsf_row_pair_args, x, DSF_IN, DSF_BF16, "nd", 0),
+    DSF_ARG(dsf_row_pair_args, w, DSF_IN, DSF_BF16, "d", 0),
+    DSF_ARG(dsf_row_pair_args, cs, DSF_IN, DSF_F32, "nf2", 0),
+    DSF_ARG(dsf_row_pair_args, r, DSF_IN, DSF_BF16, "nl", 0),
+    DSF_ARG(dsf_row_pair_args, wr, DSF_IN, DSF_BF16, "l", 0)};
+
+static const dsf_operand close_operands[] = {
+    DSF_ARG(dsf_attn_close_args, out, DSF_OUT, DSF_BF16, "nhd", 0),
+    DSF_ARG(dsf_attn_close_args, ring, DSF_INOUT, DSF_Q8, "sck", 0),
+    DSF_ARG(dsf_attn_close_args, o, DSF_IN, DSF_BF16, "nhd", 0),
+    DSF_ARG(dsf_attn_close_args, cs, DSF_IN, DSF_F32, "nf2", 0),
+    DSF_ARG(dsf_attn_close_args, key, DSF_IN, DSF_Q8, "nk", 0),
+    DSF_ARG(dsf_attn_close_args, slot, DSF_IN, DSF_I32, "n", 0),
+    DSF_ARG(dsf_attn_close_args, index, DSF_IN, DSF_I32, "n", 0),
+    DSF_ARG(dsf_attn_close_args, end, DSF_IN, DSF_I32, "n", 0)};
+
 static const dsf_variant boundary_variants[] = {
     {"ref", 0, dsf_hc_boundary_ref, NULL, dsf_hc_boundary_ref_scratch},
     {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_hc_boundary_sm90), NULL, NULL},
@@ -54,6 +73,13 @@ static const dsf_variant q4x_variants[] = {
 static const dsf_variant swiglu_variants[] = {
     {"ref", 0, dsf_swiglu_q8_ref, NULL, dsf_swiglu_q8_ref_scratch},
     {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_swiglu_q8_sm90), NULL, NULL}};
+
+static const dsf_variant pair_variants[] = {
+    {"ref", 0, dsf_row_pair_ref, NULL, dsf_row_pair_ref_scratch},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_row_pair_sm90), NULL, NULL}};
+static const dsf_variant close_variants[] = {
+    {"ref", 0, dsf_attn_close_ref, NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_attn_close_sm90), NULL, NULL}};
 
 /* n, d, m, q, t, e, u is wanted: the widths of one block of channels, of a cluster's and the
  * model's; row tiles of 16 and their ends; more rows than a
@@ -73,6 +99,15 @@ static const dsf_case record_cases[] = {
 static const dsf_case swiglu_cases[] = {
     {{1, 32}}, {{3, 96}}, {{2, 2304}}, {{65, 128}}, {{257, 64}}};
 
+/* n, d, l, f */
+static const dsf_case pair_cases[] = {
+    {{1, 32, 32, 4}}, {{3, 512, 1280, 32}}, {{2, 64, 96, 16}}, {{67, 128, 64, 32}}};
+/* n, h, d, f, s, c, k: rings shorter and longer than the pass */
+static const dsf_case close_cases[] = {{{1, 1, 32, 4, 1, 1, 32}},
+                                       {{3, 64, 512, 32, 1, 144, 512}},
+                                       {{9, 8, 64, 16, 2, 4, 64}},
+                                       {{50, 3, 96, 7, 5, 128, 96}}};
+
 /* The mixes as in hc_mix, from a stream that is exact. */
 static const dsf_tol boundary_tol[] = {
     {DSF_TOL_EXACT, 0, "sums of f32 x bf16 products in double, in the written order"},
@@ -91,6 +126,9 @@ static const dsf_tol swiglu_tol[] = {
     {DSF_TOL_EXACT, 0,
      "silu evaluated in double and rounded to f32: two exponentials differ in that rounding once "
      "in 2^27 values"}};
+
+static const dsf_tol pair_tol[] = {{DSF_TOL_EXACT, 0, "row_q8"}, {DSF_TOL_EXACT, 0, "row_q8"}};
+static const dsf_tol close_tol[] = {{DSF_TOL_EXACT, 0, "rope"}, {DSF_TOL_EXACT, 0, "a copy"}};
 
 static void init_boundary(void *args, const dsf_case *c)
 {
@@ -114,11 +152,25 @@ static void init_swiglu(void *args, const dsf_case *c)
     ((dsf_swiglu_q8_args *)args)->limit = 10.0f;
 }
 
+static void init_pair(void *args, const dsf_case *c)
+{
+    (void)c;
+    ((dsf_row_pair_args *)args)->eps = 1e-20f;
+}
+
 static void limit_f32(const dsf_tensor *t, float limit)
 {
     float *v = t->data;
     for (int64_t i = 0; t->rank && i < dsf_tensor_count(t); i++)
         if (fabsf(v[i]) > limit) v[i] = fmodf(v[i], limit);
+}
+
+/* What hc_mix makes is no smaller, but for a gate that is shut. */
+static void drop_tiny(const dsf_tensor *t)
+{
+    float *v = t->data;
+    for (int64_t i = 0; i < dsf_tensor_count(t); i++)
+        if (fabsf(v[i]) < 0x1p-30f) v[i] = copysignf(0, v[i]);
 }
 
 static void limit_bf16(const dsf_tensor *t)
@@ -139,6 +191,9 @@ static void fill_boundary(void *args, const dsf_case *c, uint64_t seed)
     limit_f32(&a->post, 2);
     limit_f32(&a->comb, 2);
     limit_f32(&a->pre, 2);
+    drop_tiny(&a->post);
+    drop_tiny(&a->comb);
+    drop_tiny(&a->pre);
     limit_f32(&a->fn, 8);
     limit_f32(&a->base, 16);
     limit_f32(&a->scale, 4);
@@ -154,6 +209,32 @@ static void fill_record(void *args, const dsf_case *c, uint64_t seed)
     (void)c;
     (void)seed;
     limit_f32(&((dsf_row_record_args *)args)->cs, 1);
+}
+
+static void fill_pair(void *args, const dsf_case *c, uint64_t seed)
+{
+    (void)c;
+    (void)seed;
+    limit_f32(&((dsf_row_pair_args *)args)->cs, 1);
+}
+
+/* Rows of s sequences one after the other; the last one is padding where there is room for it. */
+static void fill_close(void *args, const dsf_case *c, uint64_t seed)
+{
+    dsf_attn_close_args *a = args;
+    int32_t *slot = a->slot.data, *index = a->index.data, *end = a->end.data;
+    int64_t n = c->v[0], s = c->v[4], ring = c->v[5];
+    limit_f32(&a->cs, 1);
+    for (int64_t b = 0; b < s; b++) {
+        int64_t first = b * n / s, stop = (b + 1) * n / s;
+        int64_t start = dsf_fill_below(&seed, 3 * ring + 1);
+        for (int64_t i = first; i < stop; i++) {
+            slot[i] = (int32_t)(s - 1 - b);
+            index[i] = (int32_t)(start + i - first);
+            end[i] = (int32_t)(start + stop - first);
+        }
+    }
+    if (n > 2) slot[n - 1] = -1;
 }
 
 static double bound_boundary(const void *args, int operand, int64_t index)
@@ -196,18 +277,34 @@ static dsf_cost cost_swiglu(const void *args)
     return (dsf_cost){10 * (double)dsf_tensor_count(&a->g), 2 * bytes(&a->g) + bytes(&a->out)};
 }
 
+static dsf_cost cost_pair(const void *args)
+{
+    const dsf_row_pair_args *a = args;
+    return (dsf_cost){10 * (double)(dsf_tensor_count(&a->x) + dsf_tensor_count(&a->r)),
+                      bytes(&a->x) + bytes(&a->r) + bytes(&a->key) + bytes(&a->latent) +
+                          bytes(&a->cs)};
+}
+
+static dsf_cost cost_close(const void *args)
+{
+    const dsf_attn_close_args *a = args;
+    double pairs = (double)(a->o.dim[0] * a->o.dim[1] * a->cs.dim[1]);
+    return (dsf_cost){6 * pairs, 2 * bytes(&a->o) + bytes(&a->cs) + 2 * bytes(&a->key)};
+}
+
 #define TABLES(id)                                                                                 \
     .operand = id##_operands, .n_operands = sizeof id##_operands / sizeof id##_operands[0],        \
     .variant = id##_variants, .n_variants = sizeof id##_variants / sizeof id##_variants[0]
 #define CASES(id)                                                                                  \
     .cases = id##_cases, .n_cases = sizeof id##_cases / sizeof id##_cases[0], .tol = id##_tol,     \
-    .props = DSF_PROP_ROWS, .init = init_##id, .cost = cost_##id
+    .props = DSF_PROP_ROWS, .cost = cost_##id
 
 const dsf_op dsf_op_hc_boundary = {.name = "hc_boundary",
                                    .dims = "ndmqte",
                                    .args_size = sizeof(dsf_hc_boundary_args),
                                    TABLES(boundary),
                                    CASES(boundary),
+                                   .init = init_boundary,
                                    .fill = fill_boundary,
                                    .bound = bound_boundary};
 
@@ -216,6 +313,7 @@ const dsf_op dsf_op_row_q8 = {.name = "row_q8",
                               .args_size = sizeof(dsf_row_record_args),
                               TABLES(q8),
                               CASES(record),
+                              .init = init_record,
                               .fill = fill_record};
 
 const dsf_op dsf_op_row_q4x = {.name = "row_q4x",
@@ -223,10 +321,27 @@ const dsf_op dsf_op_row_q4x = {.name = "row_q4x",
                                .args_size = sizeof(dsf_row_record_args),
                                TABLES(q4x),
                                CASES(record),
+                               .init = init_record,
                                .fill = fill_record};
 
 const dsf_op dsf_op_swiglu_q8 = {.name = "swiglu_q8",
                                  .dims = "ni",
                                  .args_size = sizeof(dsf_swiglu_q8_args),
                                  TABLES(swiglu),
-                                 CASES(swiglu)};
+                                 CASES(swiglu),
+                                 .init = init_swiglu};
+
+const dsf_op dsf_op_row_pair = {.name = "row_pair",
+                                .dims = "ndlf",
+                                .args_size = sizeof(dsf_row_pair_args),
+                                TABLES(pair),
+                                CASES(pair),
+                                .init = init_pair,
+                                .fill = fill_pair};
+
+const dsf_op dsf_op_attn_close = {.name = "attn_close",
+                                  .dims = "nhdfsck",
+                                  .args_size = sizeof(dsf_attn_close_args),
+                                  TABLES(close),
+                                  CASES(close),
+                                  .fill = fill_close};

@@ -43,15 +43,39 @@ typedef struct {
     float limit;
 } dsf_swiglu_q8_args;
 
-extern const dsf_op dsf_op_hc_boundary, dsf_op_row_q8, dsf_op_row_q4x, dsf_op_swiglu_q8;
+/* Two records a row in one launch: the window key and the q latent of one layer (5.1, 5.3).
+ *   key = row_q8(x, w, cs), latent = row_q8(r, wr) */
+typedef struct {
+    dsf_tensor key, latent; /* [n, d], [n, l] Q8 */
+    dsf_tensor x, w, cs;    /* [n, d] bf16, [d] bf16, [n, f, 2] f32 */
+    dsf_tensor r, wr;       /* [n, l], [l] bf16 */
+    float eps;              /* of both norms */
+} dsf_row_pair_args;
 
-dsf_kernel_fn dsf_hc_boundary_ref, dsf_row_q8_ref, dsf_row_q4x_ref, dsf_swiglu_q8_ref;
+/* After an attention: out = rope(o, cs, inverse), and cache_store of the window keys that it read.
+ */
+typedef struct {
+    dsf_tensor out;              /* [n, h, d] bf16 */
+    dsf_tensor ring;             /* [s, c, k] Q8; other rows untouched */
+    dsf_tensor o;                /* [n, h, d] bf16 */
+    dsf_tensor cs;               /* [n, f, 2] f32 */
+    dsf_tensor key;              /* [n, k] Q8 */
+    dsf_tensor slot, index, end; /* [n] i32, as in cache_store */
+} dsf_attn_close_args;
+
+extern const dsf_op dsf_op_hc_boundary, dsf_op_row_q8, dsf_op_row_q4x, dsf_op_swiglu_q8,
+    dsf_op_row_pair, dsf_op_attn_close;
+
+dsf_kernel_fn dsf_hc_boundary_ref, dsf_row_q8_ref, dsf_row_q4x_ref, dsf_swiglu_q8_ref,
+    dsf_row_pair_ref, dsf_attn_close_ref;
 dsf_kernel_fn dsf_hc_boundary_sm90, dsf_hc_boundary_sm90tc;
-dsf_kernel_fn dsf_row_q8_sm90, dsf_row_q4x_sm90, dsf_swiglu_q8_sm90;
+dsf_kernel_fn dsf_row_q8_sm90, dsf_row_q4x_sm90, dsf_swiglu_q8_sm90, dsf_row_pair_sm90,
+    dsf_attn_close_sm90;
 
 /* Bytes of scratch per worker of the references: the values between the parts. */
 size_t dsf_hc_boundary_ref_scratch(const void *args);
 size_t dsf_row_record_ref_scratch(const void *args);
 size_t dsf_swiglu_q8_ref_scratch(const void *args);
+size_t dsf_row_pair_ref_scratch(const void *args);
 
 #endif

@@ -1,5 +1,7 @@
 #include "ops/index.h"
 
+#include <math.h>
+
 #include "base/num.h"
 #include "config.h"
 #include "ops/fill.h"
@@ -191,13 +193,18 @@ static const dsf_variant scores_variants[] = {
     {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_index_scores_sm90), NULL, NULL},
     {"sm90tc", DSF_NEEDS_SM90, DSF_CUDA(dsf_index_scores_sm90tc), dsf_index_scores_accepts_sm90tc,
      dsf_index_scores_scratch_sm90tc}};
-static const dsf_case scores_cases[] = {
-    {{1, 1, 1, 32, 1, 1, 1, 0}},          {{9, 24, 4, 64, 2, 24, 2, 0}},
-    {{8, 15, 3, 96, 1, 16, 2, 0}},        {{8, 17, 5, 160, 3, 20, 1, WEIRD}},
-    {{16, 65, 32, 128, 2, 70, 2, FAR}},   {{9, 300, 32, 128, 2, 300, 1, FEW_VALUES}},
-    {{1, 2048, 32, 128, 1, 2048, 1, 0}},  {{33, 1030, 32, 128, 2, 1100, 2, WEIRD}},
-    {{6, 65, 20, 128, 3, 70, 1, NEAR}},   {{35, 1030, 32, 128, 2, 1100, 2, NEAR}},
-    {{262, 300, 4, 128, 2, 300, 1, NEAR}}};
+static const dsf_case scores_cases[] = {{{1, 1, 1, 32, 1, 1, 1, 0}},
+                                        {{9, 24, 4, 64, 2, 24, 2, 0}},
+                                        {{8, 15, 3, 96, 1, 16, 2, 0}},
+                                        {{8, 17, 5, 160, 3, 20, 1, WEIRD}},
+                                        {{16, 65, 32, 128, 2, 70, 2, FAR}},
+                                        {{9, 300, 32, 128, 2, 300, 1, FEW_VALUES}},
+                                        {{1, 2048, 32, 128, 1, 2048, 1, 0}},
+                                        {{33, 1030, 32, 128, 2, 1100, 2, WEIRD}},
+                                        {{3, 33, 32, 128, 2, 40, 1, NEAR}},
+                                        {{6, 65, 20, 128, 3, 70, 1, NEAR}},
+                                        {{35, 1030, 32, 128, 2, 1100, 2, NEAR}},
+                                        {{262, 300, 4, 128, 2, 300, 1, NEAR}}};
 
 const dsf_op dsf_op_index_scores = {.name = "index_scores",
                                     .dims = "nehdsc",
@@ -319,7 +326,11 @@ static dsf_cost topk_cost(const void *args)
     double entries = (double)a->keys.dim[1];
     if (a->pool_in.rank && (double)a->pool_in.dim[1] * a->block < entries)
         entries = (double)a->pool_in.dim[1] * a->block;
-    return scoring_cost(&a->q, &a->keys, entries);
+    dsf_cost cost = scoring_cost(&a->q, &a->keys, entries);
+    /* Each row has a pool of its own: together they read no more than all keys. */
+    double pools = (double)a->q.dim[0] * entries * (double)dsf_dtype_bytes(DSF_Q4X, a->q.dim[2]);
+    if (a->pool_in.rank) cost.bytes = fmin(cost.bytes, (double)dsf_tensor_bytes(&a->q) + pools);
+    return cost;
 }
 
 static const dsf_operand topk_operands[] = {
@@ -347,6 +358,8 @@ static const dsf_case topk_cases[] = {
     {{9, 512, 64, 32, 128, 2, 1100, 1, 8, POOL_OUT | FEW_VALUES}},
     {{40, 512, 128, 32, 128, 2, 1500, 2, 8, FAR}},
     {{3, 512, 128, 32, 128, 1, 3000, 1, 8, POOL_IN | WEIRD}},
+    {{4, 8, 5, 8, 128, 2, 100, 1, 8, POOL_OUT | NEAR}},
+    {{3, 16, 6, 8, 128, 1, 128, 1, 8, POOL_IN | NEAR}},
     {{5, 512, 128, 32, 128, 2, 3000, 1, 8, POOL_IN | NEAR | FAR}},
     {{17, 512, 128, 32, 128, 2, 1300, 1, 8, POOL_OUT | NEAR}}};
 

@@ -1,6 +1,7 @@
 #include "ops/linear.h"
 
 #include "config.h"
+#include "ops/cut.h"
 #include "ops/scaled.h"
 #include "sm90/tune_linear.h"
 
@@ -36,22 +37,22 @@ static const dsf_variant gb_variants[] = {
     {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_linear_gb_avx512), NULL,
      DSF_X86(dsf_linear_avx512_scratch)},
     {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_linear_gb_sm90), NULL, NULL},
-    {"sm90tc", DSF_NEEDS_SM90, DSF_CUDA(dsf_linear_gb_sm90tc), dsf_linear_bf16_sm90tc_accepts,
-     NULL}};
+    {"sm90tc", DSF_NEEDS_SM90 | DSF_BF16_SUM, DSF_CUDA(dsf_linear_gb_sm90tc),
+     dsf_linear_bf16_sm90tc_accepts, NULL}};
 static const dsf_variant gf_variants[] = {
     {"ref", 0, dsf_linear_gf_ref, NULL, NULL},
     {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_linear_gf_avx512), NULL,
      DSF_X86(dsf_linear_avx512_scratch)},
     {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_linear_gf_sm90), NULL, NULL},
-    {"sm90tc", DSF_NEEDS_SM90, DSF_CUDA(dsf_linear_gf_sm90tc), dsf_linear_bf16_sm90tc_accepts,
-     NULL}};
+    {"sm90tc", DSF_NEEDS_SM90 | DSF_BF16_SUM, DSF_CUDA(dsf_linear_gf_sm90tc),
+     dsf_linear_bf16_sm90tc_accepts, NULL}};
 static const dsf_variant group_variants[] = {
     {"ref", 0, dsf_linear_group_ref, NULL, NULL},
     {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_linear_group_avx512), NULL,
      DSF_X86(dsf_linear_avx512_scratch)},
     {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_linear_group_sm90), NULL, NULL},
-    {"sm90tc", DSF_NEEDS_SM90, DSF_CUDA(dsf_linear_group_sm90tc), dsf_linear_group_sm90tc_accepts,
-     dsf_linear_group_sm90tc_scratch}};
+    {"sm90tc", DSF_NEEDS_SM90 | DSF_BF16_SUM, DSF_CUDA(dsf_linear_group_sm90tc),
+     dsf_linear_group_sm90tc_accepts, dsf_linear_group_sm90tc_scratch}};
 
 /* n, k, o: one block; every tail of the 128-wide groups and of the row and output tiles; the
  * model's widths with one row and with few; more rows than a row block; the edges of the device's
@@ -70,9 +71,10 @@ static const dsf_case bf16_cases[] = {
     {{1, 5120, 384}}, {{5, 256, 130}},  {{2, 1024, 65}},   {{131, 529, 110}},
     {{3, 2056, 200}}, {{70, 520, 129}}, {{2, 136, 17000}}, {{65, 72, 12161}}};
 /* n, g, o, k */
-static const dsf_case group_cases[] = {{{1, 1, 32, 32}},    {{3, 2, 64, 96}},  {{5, 3, 96, 160}},
-                                       {{1, 8, 32, 4096}},  {{6, 2, 32, 672}}, {{130, 2, 96, 128}},
-                                       {{129, 1, 64, 640}}, {{9, 1, 96, 1152}}};
+static const dsf_case group_cases[] = {{{1, 1, 32, 32}},    {{3, 2, 64, 96}},   {{5, 3, 96, 160}},
+                                       {{1, 8, 32, 4096}},  {{6, 2, 32, 672}},  {{130, 2, 96, 128}},
+                                       {{129, 1, 64, 640}}, {{9, 1, 96, 1152}}, {{2, 2, 32, 128}},
+                                       {{5, 1, 32, 2176}}};
 
 static const dsf_tol sum_tol[] = {{DSF_TOL_SUM, 1, DSF_SUM_WHY}};
 
@@ -177,6 +179,60 @@ static double bound_group(const void *args, int operand, int64_t index)
     return dsf_sum_bound(sum, k);
 }
 
+typedef struct {
+    const uint16_t *x, *w; /* w: or codes and scales */
+    const uint8_t *codes, *scales;
+} bf16_row;
+
+/* The products of one step, from channel c0. */
+static int step_terms(const bf16_row *r, int64_t c0, int64_t k, dsf_cut_term *term)
+{
+    int n = (int)(k - c0 < DSF_CUT_STEP ? k - c0 : DSF_CUT_STEP);
+    for (int i = 0; i < n; i++) {
+        int64_t c = c0 + i;
+        double w = r->w ? (double)dsf_bf16_to_f32(r->w[c])
+                        : (double)dsf_e4m3_to_f32(r->codes[c]) *
+                              (double)dsf_e8m0_to_f32(r->scales[c / 32]);
+        term[i] = dsf_cut_product((double)dsf_bf16_to_f32(r->x[c]), w);
+    }
+    return n;
+}
+
+static double cut_of(const bf16_row *r, int64_t k)
+{
+    double lost = 0;
+    dsf_cut_term term[DSF_CUT_STEP];
+    for (int64_t s = 0; s < k; s += DSF_CUT_SEGMENT) {
+        dsf_cut_chain chain = {0, 0};
+        int64_t end = k - s < DSF_CUT_SEGMENT ? k : s + DSF_CUT_SEGMENT;
+        for (int64_t c = s; c < end; c += DSF_CUT_STEP)
+            dsf_cut_step(&chain, term, step_terms(r, c, k, term));
+        lost += chain.lost;
+    }
+    return 0x1p24 * lost;
+}
+
+static double cut_bf16(const void *args, int operand, int64_t index)
+{
+    (void)operand;
+    const dsf_linear_args *a = args;
+    int64_t n_out = a->out.dim[1], k = a->w.dim[1];
+    bf16_row r = {(const uint16_t *)a->x.data + index / n_out * k,
+                  (const uint16_t *)a->w.data + index % n_out * k, NULL, NULL};
+    return cut_of(&r, k);
+}
+
+static double cut_group(const void *args, int operand, int64_t index)
+{
+    (void)operand;
+    const dsf_linear_group_args *a = args;
+    int64_t n_out = a->w.dim[1], k = a->w.dim[2], column = index % (a->w.dim[0] * n_out);
+    bf16_row r = {(const uint16_t *)a->x.data + index / n_out * k, NULL,
+                  (const uint8_t *)a->w.data + column * k,
+                  (const uint8_t *)a->s.data + column / 32 * (k / 32)};
+    return cut_of(&r, k);
+}
+
 static double bytes(const dsf_tensor *t) { return (double)dsf_tensor_bytes(t); }
 
 static dsf_cost cost_g8(const void *args)
@@ -200,18 +256,18 @@ static dsf_cost cost_group(const void *args)
                       bytes(&a->out) + bytes(&a->x) + bytes(&a->w) + bytes(&a->s)};
 }
 
-#define OP(id, letters, type, kind, case_list, fp8)                                                \
+#define OP(id, letters, type, kind, case_list, fp8, bf16)                                          \
     {                                                                                              \
         .name = "linear_" #id, .dims = (letters), .args_size = sizeof(type),                       \
         .operand = id##_operands, .n_operands = sizeof id##_operands / sizeof id##_operands[0],    \
         .variant = id##_variants, .n_variants = sizeof id##_variants / sizeof id##_variants[0],    \
         .cases = (case_list), .n_cases = sizeof(case_list) / sizeof((case_list)[0]),               \
         .tol = sum_tol, .props = DSF_PROP_ROWS, .fill = fill_##kind, .bound = bound_##kind,        \
-        .fp8_bound = (fp8), .cost = cost_##kind                                                    \
+        .fp8_bound = (fp8), .bf16_bound = (bf16), .cost = cost_##kind                              \
     }
 
-const dsf_op dsf_op_linear_g8 = OP(g8, "nko", dsf_linear_g8_args, g8, g8_cases, fp8_bound_g8);
-const dsf_op dsf_op_linear_gb = OP(gb, "nko", dsf_linear_args, bf16, bf16_cases, NULL);
-const dsf_op dsf_op_linear_gf = OP(gf, "nko", dsf_linear_args, bf16, bf16_cases, NULL);
+const dsf_op dsf_op_linear_g8 = OP(g8, "nko", dsf_linear_g8_args, g8, g8_cases, fp8_bound_g8, NULL);
+const dsf_op dsf_op_linear_gb = OP(gb, "nko", dsf_linear_args, bf16, bf16_cases, NULL, cut_bf16);
+const dsf_op dsf_op_linear_gf = OP(gf, "nko", dsf_linear_args, bf16, bf16_cases, NULL, cut_bf16);
 const dsf_op dsf_op_linear_group =
-    OP(group, "ngok", dsf_linear_group_args, group, group_cases, NULL);
+    OP(group, "ngok", dsf_linear_group_args, group, group_cases, NULL, cut_group);

@@ -2,6 +2,7 @@
  * between the parts lies in the worker's scratch. */
 #include "ops/fused.h"
 
+#include "ops/cache.h"
 #include "ops/hc.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
@@ -176,4 +177,54 @@ dsf_status dsf_swiglu_q8_ref(const dsf_launch *lc, const void *args)
     job j = {args, lc};
     dsf_pool_run(lc->pool, ((const dsf_swiglu_q8_args *)args)->g.dim[0], swiglu_row, &j);
     return DSF_OK;
+}
+
+/* ---- pairs ---- */
+
+size_t dsf_row_pair_ref_scratch(const void *args)
+{
+    const dsf_row_pair_args *a = args;
+    int64_t d = a->x.dim[1], l = a->r.dim[1];
+    return 2 * (size_t)(d > l ? d : l) * sizeof(uint16_t);
+}
+
+/* A record of one row as row_q8 sees it. */
+static dsf_tensor record_of(const dsf_tensor *t, int64_t i)
+{
+    dsf_tensor r = row_of(t, i);
+    return make(r.data, r.dtype, 1, r.dim[1]);
+}
+
+static void pair_row(void *arg, int64_t i, int worker)
+{
+    const job *j = arg;
+    const dsf_row_pair_args *a = j->args;
+    const dsf_launch here = {.scratch = scratch_of(j, worker),
+                             .scratch_bytes = j->lc->scratch_bytes};
+    dsf_row_record_args key = {.out = record_of(&a->key, i),
+                               .x = record_of(&a->x, i),
+                               .w = a->w,
+                               .cs = row_of(&a->cs, i),
+                               .eps = a->eps};
+    dsf_row_record_args latent = {
+        .out = record_of(&a->latent, i), .x = record_of(&a->r, i), .w = a->wr, .eps = a->eps};
+    (void)dsf_row_q8_ref(&here, &key);
+    (void)dsf_row_q8_ref(&here, &latent);
+}
+
+dsf_status dsf_row_pair_ref(const dsf_launch *lc, const void *args)
+{
+    job j = {args, lc};
+    dsf_pool_run(lc->pool, ((const dsf_row_pair_args *)args)->x.dim[0], pair_row, &j);
+    return DSF_OK;
+}
+
+dsf_status dsf_attn_close_ref(const dsf_launch *lc, const void *args)
+{
+    const dsf_attn_close_args *a = args;
+    dsf_rope_args rope = {.out = a->out, .x = a->o, .cs = a->cs, .inverse = 1};
+    dsf_cache_store_args store = {
+        .cache = a->ring, .x = a->key, .slot = a->slot, .index = a->index, .end = a->end};
+    (void)dsf_rope_ref(lc, &rope);
+    return dsf_cache_store_ref(lc, &store);
 }

@@ -3,11 +3,12 @@
  *
  *   1  a block gathers and expands its own 16 Q keys, whole, and then 64 channels of every key
  *   2  s = q k of its own keys; their maxima, by block of 64, go round the cluster
- *   3  p = e^(s - running maximum), as bf16 to all 8 blocks, and the sums of p
+ *   3  p = e^(s - running maximum) goes round as bf16, and so do the sums of p
  *   4  o = o rescale + p v for its 64 channels, all keys in list order
  *
  * Every sum is the chain that attn_prefill.cu has: q k is split by keys, p v by channels. */
 #include "sm90/attn_tile.cuh"
+#include "sm90/tensormap.cuh"
 #include "sm90/tune_attn.h"
 
 namespace {
@@ -16,7 +17,7 @@ using attn::BLOCK;
 using attn::D;
 using attn::HEADS;
 
-constexpr int CLUSTER = DSF_ATTN_CLUSTER, THREADS = 256, GROUP = 128, WARPS = THREADS / 32;
+constexpr int CLUSTER = DSF_ATTN_CLUSTER, THREADS = 384, GROUP = 128, WARPS = THREADS / 32;
 constexpr int PANEL = HEADS * 128; /* of q or p: 64 rows of 64 channels or keys */
 static_assert(D == 64 * CLUSTER, "a block of the cluster sums one panel of channels");
 
@@ -24,136 +25,170 @@ static_assert(D == 64 * CLUSTER, "a block of the cluster sums one panel of chann
 template <int Q> struct shape {
     static constexpr int OWN = 16 * Q, KEYS = CLUSTER * OWN, BLOCKS = KEYS / BLOCK;
     static constexpr int OWN_PANEL = OWN * 128, OWN_TILE = CLUSTER * OWN_PANEL;
-    static constexpr int OWN_UNITS = 8 * Q / WARPS; /* of a warp: 8 keys x 4 times 32 channels */
-    static constexpr int ALL_UNITS = 8 * Q / 4;     /* of a warp of 4: 16 keys x 2 times 32 */
+    static constexpr int UNITS = 8 * Q; /* of a warp's work: 32 lanes expand 32 channels each */
     static_assert(Q <= 5 && OWN_TILE == BLOCKS * PANEL, "own keys touch two blocks of 64 at most");
 };
 
+/* Codes lie where their own bf16 values will, in a lane's 64 bytes of them, and so does the list:
+ * shared memory is full. */
 template <int Q> struct shared_memory {
-    uint8_t q[CLUSTER * PANEL];
-    uint8_t own[shape<Q>::OWN_TILE]; /* own keys; then all p, a panel of 64 keys after the other */
+    uint8_t q[CLUSTER * PANEL];      /* then running_max and rescale */
+    uint8_t own[shape<Q>::OWN_TILE]; /* own keys; then all p: a panel of 64 keys after the other */
     uint8_t all[shape<Q>::KEYS * 128];
     float max[2][HEADS];  /* of own keys, in the first and the second block they touch */
     float sum[Q][HEADS];  /* of own p, by quarter */
     float inverse[HEADS]; /* of the denominator */
-    int tail;             /* ids */
+    uint64_t q_full;
 };
 static_assert(sizeof(shared_memory<5>) <= 232448, "shared memory of a block");
 
-/* ---- 1: keys ---- */
+/* After the scores, by block of 64. */
+struct tables {
+    float max[2 * DSF_ATTN_CLUSTER][HEADS], rescale[2 * DSF_ATTN_CLUSTER][HEADS];
+};
 
 struct work {
     const attn::problem *p;
-    attn::list list;
     int row, head, heads;
-    int rank, count; /* keys in the list */
+    int rank, count, blocks; /* keys in the list, its blocks of 64 */
 };
 
-/* The ids lie where the expanded channels of all keys will. */
-template <int Q> __device__ inline attn::key key_of(const shared_memory<Q> *m, const work &w, int j)
-{
-    const int *id = reinterpret_cast<const int *>(m->all);
-    bool has_id = !w.p->block && j >= w.list.n_window && j < w.count;
-    return attn::key_at(*w.p, w.list, j, j >= w.count ? -1 : has_id ? id[j - w.list.n_window] : 0);
-}
+/* ---- 1: keys ---- */
 
-template <int Q> __device__ inline void read_list(shared_memory<Q> *m, work *w)
-{
-    const attn::problem &p = *w->p;
-    int *id = reinterpret_cast<int *>(m->all), found = 0;
-    if (threadIdx.x == 0) m->tail = 0;
-    for (int i = threadIdx.x; i < p.k; i += THREADS) {
-        id[i] = __ldg(p.topk + int64_t(w->row) * p.k + i);
-        found += id[i] >= 0;
-    }
-    w->list = attn::list_of(p, w->row);
-    __syncthreads();
-    found = __reduce_add_sync(0xFFFFFFFFu, found);
-    if ((threadIdx.x & 31) == 0 && found) atomicAdd(&m->tail, found);
-    __syncthreads();
-    w->count = w->list.n_window + (p.block ? p.block : m->tail);
-}
-
-template <int Q> __device__ inline void load_q(shared_memory<Q> *m, const work &w)
-{
-    const uint16_t *q = w.p->q + (int64_t(w.row) * w.p->h + w.head) * D;
-    uint32_t to = ptx::smem(m->q);
-    for (int i = threadIdx.x; i < HEADS * (D / 8); i += THREADS) {
-        int head = i / (D / 8), chunk = i % (D / 8), there = head < w.heads;
-        uint32_t at = chunk / 8 * PANEL + head * 128 + (((chunk ^ head) & 7) << 4);
-        ptx::cp_async_16(to + at, q + (there ? head * D + chunk * 8 : 0), there ? 16 : 0);
-    }
-    ptx::cp_async_commit_group();
-}
-
-/* Records of own keys by all warps, channels of all keys by the second four: everything is asked
- * for before anything is used. */
-template <int Q> struct records {
-    attn::key own_key[shape<Q>::OWN_UNITS], all_key[shape<Q>::ALL_UNITS];
-    attn::raw own[shape<Q>::OWN_UNITS], all[shape<Q>::ALL_UNITS];
-};
-
-/* Key and 32 channels of unit u for this lane. */
-struct place {
-    int key, chunk;
-};
-
-template <int Q> __device__ inline place own_place(int u)
-{
-    int unit = threadIdx.x / 32 * shape<Q>::OWN_UNITS + u, lane = threadIdx.x & 31;
-    return {unit / 4 * 8 + (lane & 7), unit % 4 * 4 + (lane >> 3)};
-}
-
-template <int Q> __device__ inline place all_place(int u, int rank)
-{
-    int unit = threadIdx.x / 32 % 4 * shape<Q>::ALL_UNITS + u, lane = threadIdx.x & 31;
-    return {unit * 16 + (lane >> 4) * 8 + (lane & 7), 2 * rank + (lane >> 3 & 1)};
-}
-
-template <int Q>
-__device__ __forceinline__ void load_records(records<Q> *r, const shared_memory<Q> *m,
-                                             const work &w)
-{
-#pragma unroll
-    for (int u = 0; u < shape<Q>::OWN_UNITS; u++) {
-        place at = own_place<Q>(u);
-        r->own_key[u] = key_of(m, w, w.rank * shape<Q>::OWN + at.key);
-        attn::load_raw(&r->own[u], r->own_key[u], at.chunk);
-    }
-    if (threadIdx.x < GROUP) return;
-#pragma unroll
-    for (int u = 0; u < shape<Q>::ALL_UNITS; u++) {
-        place at = all_place<Q>(u, w.rank);
-        r->all_key[u] = key_of(m, w, at.key);
-        attn::load_raw(&r->all[u], r->all_key[u], at.chunk);
-    }
-}
-
-/* Of a key's 64 channels in a panel, the place of 32. */
+/* The place of 32 channels of a key in a panel: 64 bytes, of one lane. */
 __device__ inline uint32_t in_panel(int key, int chunk)
 {
     return key * 128 + ((((chunk & 1) * 4) ^ (key & 7)) << 4);
 }
 
-template <int Q> __device__ inline void expand_own(shared_memory<Q> *m, const records<Q> &r)
+/* Where slot j of the list lies until its channels are expanded. */
+template <int Q> __device__ inline uint64_t *entry_of(shared_memory<Q> *m, int j)
 {
-#pragma unroll
-    for (int u = 0; u < shape<Q>::OWN_UNITS; u++) {
-        place at = own_place<Q>(u);
-        uint32_t to = ptx::smem(m->own) + at.chunk / 2 * shape<Q>::OWN_PANEL;
-        attn::store_expanded(to + in_panel(at.key, at.chunk), r.own[u], r.own_key[u],
-                             at.chunk);
+    return reinterpret_cast<uint64_t *>(m->all + (in_panel(j, 0) ^ 48));
+}
+
+__device__ inline attn::key unpack(uint64_t entry)
+{
+    return {reinterpret_cast<const uint8_t *>(entry & ~uint64_t(15)), (entry & 1) != 0,
+            (entry & 2) != 0};
+}
+
+template <int Q> __device__ inline void read_list(shared_memory<Q> *m, work *w)
+{
+    const attn::problem &p = *w->p;
+    attn::list l = attn::list_of(p, w->row);
+    w->count = 0;
+#pragma unroll 1
+    for (int from = 0; from < shape<Q>::KEYS; from += THREADS) {
+        int j = from + threadIdx.x;
+        attn::key key = attn::key_at(p, l, j, attn::id_at(p, l, j));
+        if (j < shape<Q>::KEYS)
+            *entry_of(m, j) =
+                reinterpret_cast<uint64_t>(key.record) | (key.is_main ? 1 : 0) | (key.is_there ? 2 : 0);
+        w->count += __syncthreads_count(key.is_there);
+    }
+    w->blocks = max(1, (w->count + BLOCK - 1) / BLOCK);
+}
+
+/* 64 rows of q by the copy engine; past the last head they are those of another row, or zero. */
+template <int Q>
+__device__ inline void fetch_q(shared_memory<Q> *m, const CUtensorMap *map, const work &w)
+{
+    uint32_t bar = ptx::smem(&m->q_full);
+    ptx::mbarrier_init(bar, 1);
+    ptx::fence_mbarrier_init();
+    ptx::mbarrier_arrive_expect_tx(bar, sizeof m->q);
+    for (int i = 0; i < CLUSTER; i++)
+        ptx::cp_async_bulk_tensor_2d(ptx::smem(m->q) + i * PANEL, map, bar, 128 * i,
+                                     w.row * w.p->h + w.head);
+}
+
+/* What a lane expands in a unit: 32 channels of a key, to 64 bytes of its own. */
+struct piece {
+    int key, chunk;
+    uint32_t at;
+};
+
+/* 8 own keys x 128 channels; slots of the list are counted from the rank's first. */
+template <int Q> __device__ inline piece own_piece(const shared_memory<Q> *m, int unit)
+{
+    int lane = threadIdx.x & 31, key = unit / 4 * 8 + (lane & 7), chunk = unit % 4 * 4 + (lane >> 3);
+    return {key, chunk,
+            ptx::smem(m->own) + chunk / 2 * shape<Q>::OWN_PANEL + in_panel(key, chunk)};
+}
+
+/* 16 keys x the rank's 64 channels. */
+template <int Q> __device__ inline piece all_piece(const shared_memory<Q> *m, int unit, int rank)
+{
+    int lane = threadIdx.x & 31, key = unit * 16 + (lane >> 4) * 8 + (lane & 7);
+    int chunk = 2 * rank + (lane >> 3 & 1);
+    return {key, chunk, ptx::smem(m->all) + in_panel(key, chunk)};
+}
+
+/* The 4 bytes of scales with those of chunk c: which, and how far up they lie. */
+__device__ inline int scale_at(attn::key key, int c)
+{
+    return key.is_main ? D / 2 + 2 * (c & ~1) : D + (c & ~3);
+}
+__device__ inline int scale_shift(attn::key key, int c)
+{
+    return key.is_main ? 16 * (c & 1) : 8 * (c & 2);
+}
+
+__device__ inline void fetch(const piece &x, attn::key key)
+{
+    if (!key.is_there) return;
+    const uint8_t *from = attn::codes_of(key, x.chunk);
+    ptx::cp_async_16(x.at, from, 16);
+    if (!key.is_main) ptx::cp_async_16(x.at ^ 16, from + 16, 16);
+    ptx::cp_async_4(x.at ^ 32, key.record + scale_at(key, x.chunk), 4);
+}
+
+__device__ inline void expand(const piece &x, attn::key key)
+{
+    attn::raw raw;
+    raw.code[0] = ptx::ld_shared_v4(x.at);
+    raw.code[1] = ptx::ld_shared_v4(x.at ^ 16);
+    raw.scale = ptx::ld_shared_u32(x.at ^ 32) >> scale_shift(key, x.chunk) & 0xFFFF;
+    __syncwarp(); /* the list's entries are read */
+    attn::store_expanded(x.at, raw, key, x.chunk);
+}
+
+/* Everything is asked for before anything is used: own keys, then channels of all keys. */
+template <int Q> __device__ inline void fetch_all(shared_memory<Q> *m, const work &w)
+{
+    int warp = threadIdx.x / 32;
+#pragma unroll 1
+    for (int unit = warp; unit < shape<Q>::UNITS; unit += WARPS) {
+        piece x = own_piece(m, unit);
+        fetch(x, unpack(*entry_of(m, w.rank * shape<Q>::OWN + x.key)));
+    }
+    ptx::cp_async_commit_group();
+    if (warp < 4) return;
+#pragma unroll 1
+    for (int unit = warp - 4; unit < shape<Q>::UNITS; unit += WARPS - 4) {
+        piece x = all_piece(m, unit, w.rank);
+        fetch(x, unpack(*entry_of(m, x.key)));
+    }
+    ptx::cp_async_commit_group();
+}
+
+template <int Q> __device__ inline void expand_own(shared_memory<Q> *m, const work &w)
+{
+#pragma unroll 1
+    for (int unit = threadIdx.x / 32; unit < shape<Q>::UNITS; unit += WARPS) {
+        piece x = own_piece(m, unit);
+        expand(x, unpack(*entry_of(m, w.rank * shape<Q>::OWN + x.key)));
     }
 }
 
-template <int Q>
-__device__ inline void expand_all(shared_memory<Q> *m, const records<Q> &r, int rank)
+/* By all warps but the first four. */
+template <int Q> __device__ inline void expand_all(shared_memory<Q> *m, const work &w)
 {
-#pragma unroll
-    for (int u = 0; u < shape<Q>::ALL_UNITS; u++) {
-        place at = all_place<Q>(u, rank);
-        attn::store_expanded(ptx::smem(m->all) + in_panel(at.key, at.chunk), r.all[u],
-                             r.all_key[u], at.chunk);
+#pragma unroll 1
+    for (int unit = threadIdx.x / 32 - 4; unit < shape<Q>::UNITS; unit += WARPS - 4) {
+        piece x = all_piece(m, unit, w.rank);
+        expand(x, unpack(*entry_of(m, x.key)));
     }
 }
 
@@ -201,47 +236,55 @@ __device__ inline void publish_max(shared_memory<Q> *m, float (&s)[8 * Q], const
     m->max[1][row + 8] = second.y;
 }
 
-/* Maxima of all blocks, where q was: [2 CLUSTER][HEADS]. */
-template <int Q> __device__ inline float *all_max(shared_memory<Q> *m)
+template <int Q> __device__ inline tables *tables_of(shared_memory<Q> *m)
 {
-    return reinterpret_cast<float *>(m->q);
+    return reinterpret_cast<tables *>(m->q);
 }
 
-template <int Q> __device__ inline void gather_max(shared_memory<Q> *m)
+/* The running maximum after each block and what sums are multiplied by before it, of head
+ * threadIdx.x, from the maxima that the cluster's blocks have. */
+template <int Q> __device__ inline void fill_tables(shared_memory<Q> *m)
 {
-    for (int i = threadIdx.x; i < 2 * CLUSTER * HEADS; i += THREADS) {
-        uint32_t from = ptx::smem(&m->max[0][0] + i % (2 * HEADS));
-        all_max(m)[i] = ptx::ld_shared_cluster_f32(from, i / (2 * HEADS));
+    int head = threadIdx.x;
+    float part[2 * CLUSTER], max = attn::LOWEST;
+#pragma unroll
+    for (int i = 0; i < 2 * CLUSTER; i++)
+        part[i] = ptx::ld_shared_cluster_f32(ptx::smem(&m->max[i % 2][head]), i / 2);
+#pragma unroll
+    for (int b = 0; b < shape<Q>::BLOCKS; b++) {
+        float next = max;
+#pragma unroll
+        for (int rank = 4 * b / Q; rank <= (4 * b + 3) / Q; rank++) /* with keys in block b */
+            next = fmaxf(next, part[2 * rank + (block_of<Q>(rank, 0) != b)]);
+        tables_of(m)->max[b][head] = next;
+        tables_of(m)->rescale[b][head] = attn::fast_exp(__fsub_rn(max, next));
+        max = next;
     }
 }
 
-/* The running maximum of `head` after block b, from that before. */
-template <int Q> __device__ inline float next_max(shared_memory<Q> *m, float max, int head, int b)
-{
-    int from = 4 * b / Q, to = (4 * b + 3) / Q; /* ranks with keys in block b */
-    for (int rank = from; rank <= to; rank++) {
-        int second = block_of<Q>(rank, 0) != b;
-        max = fmaxf(max, all_max(m)[(2 * rank + second) * HEADS + head]);
-    }
-    return max;
-}
-
-/* p of own keys to this block's panels, and their sums. */
+/* p of own keys to the row's panels in global memory, as they will lie in shared memory; their sums.
+ * Through the L2 and back costs each block 80 KB once; to the seven others' shared memory it took
+ * 4 thousand cycles. */
 template <int Q>
-__device__ inline void store_own(shared_memory<Q> *m, float (&s)[8 * Q], const work &w, int row)
+__device__ inline void store_own(shared_memory<Q> *m, uint8_t *panels, float (&s)[8 * Q],
+                                 const work &w, int row)
 {
+    const tables *t = tables_of(m);
     int b0 = block_of<Q>(w.rank, 0), b1 = block_of<Q>(w.rank, Q - 1);
-    float2 first = {attn::LOWEST, attn::LOWEST};
-    for (int b = 0; b <= b0; b++)
-        first = {next_max(m, first.x, row, b), next_max(m, first.y, row + 8, b)};
-    float2 second = first;
-    if (b1 != b0) second = {next_max(m, first.x, row, b1), next_max(m, first.y, row + 8, b1)};
-    uint32_t to = ptx::smem(m->own) + (threadIdx.x / 32 * 16) * 128;
+    float2 first = {t->max[b0][row], t->max[b0][row + 8]};
+    float2 second = {t->max[b1][row], t->max[b1][row + 8]};
+    uint8_t *to = panels + row * 128 + (threadIdx.x & 3) * 4;
 #pragma unroll
     for (int u = 0; u < Q; u++) {
-        int b = block_of<Q>(w.rank, u);
+        int b = block_of<Q>(w.rank, u), chunk = (w.rank * Q + u) % 4 * 2;
         float2 sum = attn::quarter_probabilities(s + 8 * u, b == b0 ? first : second);
-        attn::store_quarter(to + b * PANEL, s + 8 * u, (w.rank * Q + u) % 4);
+#pragma unroll
+        for (int j = 0; j < 2; j++) { /* row + 8 has the same swizzle */
+            uint8_t *at = to + b * PANEL + ((chunk + j) ^ (row & 7)) * 16;
+            const float *x = s + 8 * u + 4 * j;
+            *reinterpret_cast<uint32_t *>(at) = num::pack_bf16(x[0], x[1]);
+            *reinterpret_cast<uint32_t *>(at + 8 * 128) = num::pack_bf16(x[2], x[3]);
+        }
         if (threadIdx.x % 4 == 0) {
             m->sum[u][row] = sum.x;
             m->sum[u][row + 8] = sum.y;
@@ -249,36 +292,26 @@ __device__ inline void store_own(shared_memory<Q> *m, float (&s)[8 * Q], const w
     }
 }
 
-/* Own p to the same places of the other blocks. */
-template <int Q> __device__ inline void send_own(shared_memory<Q> *m, int rank)
-{
-    constexpr int chunks = 2 * Q; /* of 16 bytes a row */
-    for (int i = threadIdx.x; i < HEADS * chunks; i += THREADS) {
-        int row = i / chunks, chunk = rank * chunks + i % chunks;
-        uint32_t at = chunk / 8 * PANEL + row * 128 + (((chunk ^ row) & 7) << 4);
-        uint4 v = *reinterpret_cast<const uint4 *>(m->own + at);
-        for (int r = 1; r < CLUSTER; r++)
-            ptx::st_shared_cluster_v4(ptx::mapa(ptx::smem(m->own) + at, (rank + r) % CLUSTER), v);
-    }
-}
-
 /* ---- 4: sums ---- */
 
 /* The denominator of head threadIdx.x. */
-template <int Q> __device__ inline void store_inverse(shared_memory<Q> *m, const work &w, int blocks)
+template <int Q> __device__ inline void store_inverse(shared_memory<Q> *m, const work &w)
 {
     int head = threadIdx.x;
-    float max = attn::LOWEST, sum = 0;
-    for (int b = 0; b < blocks; b++) {
-        float part = 0, next = next_max(m, max, head, b);
-        for (int u = 4 * b; u < 4 * b + 4; u++)
-            part = __fadd_rn(
-                part, ptx::ld_shared_cluster_f32(ptx::smem(&m->sum[u % Q][head]), u / Q));
-        sum = attn::next_sum(sum, attn::fast_exp(__fsub_rn(max, next)), part);
-        max = next;
-    }
+    float part[4 * shape<Q>::BLOCKS], sum = 0;
+#pragma unroll
+    for (int u = 0; u < 4 * shape<Q>::BLOCKS; u++)
+        part[u] = ptx::ld_shared_cluster_f32(ptx::smem(&m->sum[u % Q][head]), u / Q);
     float sink = w.head + head < w.p->h ? w.p->sink[w.head + head] : 0;
-    m->inverse[head] = attn::inverse_of(sum, max, sink);
+    const tables *t = tables_of(m);
+#pragma unroll
+    for (int b = 0; b < shape<Q>::BLOCKS; b++) {
+        if (b == w.blocks) break;
+        float here = __fadd_rn(__fadd_rn(__fadd_rn(part[4 * b], part[4 * b + 1]), part[4 * b + 2]),
+                               part[4 * b + 3]);
+        sum = attn::next_sum(sum, t->rescale[b][head], here);
+    }
+    m->inverse[head] = attn::inverse_of(sum, t->max[w.blocks - 1][head], sink);
 }
 
 __device__ inline void add_block(float (&o)[32], uint64_t p, uint64_t v, int accumulate)
@@ -293,34 +326,34 @@ __device__ inline void add_block(float (&o)[32], uint64_t p, uint64_t v, int acc
     ptx::wgmma_fence_operand(o);
 }
 
-/* What the sums of rows `row` and row + 8 are multiplied by before each block. */
+/* Asks for all panels of p, one group each. */
 template <int Q>
-__device__ inline void rescales_of(float2 (&by)[shape<Q>::BLOCKS], shared_memory<Q> *m, int row)
+__device__ inline void fetch_panels(shared_memory<Q> *m, const uint8_t *panels, int blocks)
 {
-    float2 max = {attn::LOWEST, attn::LOWEST};
-#pragma unroll
+    int tid = threadIdx.x % GROUP;
+#pragma unroll 1
     for (int b = 0; b < shape<Q>::BLOCKS; b++) {
-        float2 next = {next_max(m, max.x, row, b), next_max(m, max.y, row + 8, b)};
-        by[b] = {attn::fast_exp(__fsub_rn(max.x, next.x)),
-                 attn::fast_exp(__fsub_rn(max.y, next.y))};
-        max = next;
+        for (int i = tid * 16; i < PANEL && b < blocks; i += GROUP * 16)
+            ptx::cp_async_16(ptx::smem(m->own) + b * PANEL + i, panels + b * PANEL + i, 16);
+        ptx::cp_async_commit_group();
     }
 }
 
-template <int Q>
-__device__ inline void sum_all(float (&o)[32], const float2 (&by)[shape<Q>::BLOCKS],
-                               const shared_memory<Q> *m, int blocks)
+template <int Q, int B>
+__device__ inline void add_blocks(float (&o)[32], shared_memory<Q> *m, int row, int blocks)
 {
-    uint64_t p = ptx::wgmma_desc_128b(ptx::smem(m->own)), v = ptx::wgmma_desc_128b(ptx::smem(m->all));
+    if (B == blocks) return;
+    ptx::cp_async_wait_group<shape<Q>::BLOCKS - 1 - B>();
+    ptx::fence_proxy_async();
+    ptx::bar_sync(1, GROUP);
+    float x = tables_of(m)->rescale[B][row], y = tables_of(m)->rescale[B][row + 8];
+    if (B > 0 && __any_sync(0xFFFFFFFFu, x != 1 || y != 1)) {
 #pragma unroll
-    for (int b = 0; b < shape<Q>::BLOCKS; b++) {
-        if (b == blocks) break;
-        if (b > 0) {
-#pragma unroll
-            for (int i = 0; i < 32; i++) o[i] = __fmul_rn(o[i], i % 4 < 2 ? by[b].x : by[b].y);
-        }
-        add_block(o, p + (b * PANEL >> 4), v + (b * BLOCK * 128 >> 4), b > 0);
+        for (int i = 0; i < 32; i++) o[i] = __fmul_rn(o[i], i % 4 < 2 ? x : y);
     }
+    add_block(o, ptx::wgmma_desc_128b(ptx::smem(m->own) + B * PANEL),
+              ptx::wgmma_desc_128b(ptx::smem(m->all) + B * BLOCK * 128), B > 0);
+    if constexpr (B + 1 < shape<Q>::BLOCKS) add_blocks<Q, B + 1>(o, m, row, blocks);
 }
 
 template <int Q>
@@ -339,62 +372,65 @@ __device__ inline void store_out(const float (&o)[32], const shared_memory<Q> *m
 
 template <int Q>
 __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
-    attend(const __grid_constant__ attn::problem p)
+    attend(const __grid_constant__ attn::problem p, const __grid_constant__ CUtensorMap map,
+           uint8_t *scratch)
 {
     extern __shared__ __align__(1024) uint8_t bytes[];
     shared_memory<Q> *m = reinterpret_cast<shared_memory<Q> *>(bytes);
     int groups = (p.h + HEADS - 1) / HEADS, item = blockIdx.x / CLUSTER;
-    int row = threadIdx.x % GROUP / 32 * 16 + (threadIdx.x & 31) / 4;
-    work w = {&p, {}, item / groups, item % groups * HEADS, 0, int(ptx::cluster_ctarank()), 0};
+    int group = threadIdx.x / GROUP, row = threadIdx.x % GROUP / 32 * 16 + (threadIdx.x & 31) / 4;
+    uint8_t *panels = scratch + int64_t(item) * shape<Q>::BLOCKS * PANEL;
+    work w = {&p, item / groups, item % groups * HEADS, 0, int(ptx::cluster_ctarank()), 0, 0};
     w.heads = min(p.h - w.head, HEADS);
     ptx::griddepcontrol_wait();
     ptx::griddepcontrol_launch_dependents();
-    load_q(m, w);
+    if (threadIdx.x == 0) fetch_q(m, &map, w);
     read_list(m, &w);
-    int blocks = max(1, (w.count + BLOCK - 1) / BLOCK);
-    records<Q> r;
-    load_records(&r, m, w);
-    expand_own(m, r);
+    fetch_all(m, w);
+    if (group == 0)
+        ptx::cp_async_wait_group<0>();
+    else
+        ptx::cp_async_wait_group<1>();
+    expand_own(m, w);
     ptx::cp_async_wait_group<0>();
     ptx::fence_proxy_async();
     __syncthreads();
 
     float s[8 * Q];
-    if (threadIdx.x < GROUP) {
+    if (group == 0) {
+        ptx::mbarrier_wait(ptx::smem(&m->q_full), 0);
         score_own(s, m);
         publish_max(m, s, w, row);
     } else {
-        expand_all(m, r, w.rank);
+        expand_all(m, w);
+        ptx::fence_proxy_async();
     }
     ptx::cluster_sync();
-    gather_max(m);
+    if (threadIdx.x < HEADS) fill_tables(m);
     __syncthreads();
-    float2 by[shape<Q>::BLOCKS];
-    if (threadIdx.x < GROUP)
-        store_own(m, s, w, row);
-    else
-        rescales_of(by, m, row);
-    __syncthreads();
-    send_own(m, w.rank);
-    ptx::fence_proxy_async_cluster();
+    if (group == 0) store_own(m, panels, s, w, row);
     ptx::cluster_sync();
 
-    ptx::fence_proxy_async_cluster();
     float o[32];
-    if (threadIdx.x >= GROUP)
-        sum_all(o, by, m, blocks);
-    else if (threadIdx.x < HEADS)
-        store_inverse(m, w, blocks);
+    if (group == 1) {
+        fetch_panels(m, panels, w.blocks);
+        add_blocks<Q, 0>(o, m, row, w.blocks);
+    } else if (threadIdx.x < HEADS) {
+        store_inverse(m, w);
+    }
     __syncthreads();
-    if (threadIdx.x >= GROUP) store_out(o, m, w, row);
+    if (group == 1) store_out(o, m, w, row);
     ptx::cluster_sync(); /* the sums are read from other blocks */
 }
 
 template <int Q> dsf_status launch(const dsf_launch *lc, const attn::problem &p)
 {
     int items = p.n * ((p.h + HEADS - 1) / HEADS), bytes = int(sizeof(shared_memory<Q>));
+    CUtensorMap map;
+    DSF_TRY(dsf_tensormap_bytes(&map, {p.q, int64_t(p.n) * p.h, 2 * D, 2 * D, HEADS, 128},
+                                CU_TENSOR_MAP_SWIZZLE_128B));
     DSF_CUDA_TRY(cudaFuncSetAttribute(attend<Q>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    attend<Q><<<items * CLUSTER, THREADS, bytes, dsf_stream(lc)>>>(p);
+    attend<Q><<<items * CLUSTER, THREADS, bytes, dsf_stream(lc)>>>(p, map, lc->scratch);
     DSF_CUDA_TRY(cudaGetLastError());
     return DSF_OK;
 }

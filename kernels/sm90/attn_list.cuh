@@ -24,8 +24,7 @@ struct problem {
     const int32_t *row, *pos, *start, *lo, *slot;
     int n, h, d;
     int window, block, k; /* k: 0 without topk */
-    int ring_len;
-    int64_t entries;
+    int ring_len, entries;
     float scale; /* d^-1/2 */
 };
 
@@ -53,7 +52,7 @@ static inline problem problem_of(const dsf_attn_args *a)
         p.main = data_of<const uint8_t>(a->main);
         p.topk = data_of<const int32_t>(a->topk);
         p.k = static_cast<int>(a->topk.dim[1]);
-        p.entries = a->main.dim[1];
+        p.entries = static_cast<int>(a->main.dim[1]);
     }
     return p;
 }
@@ -83,12 +82,6 @@ __device__ inline list list_of(const problem &p, int i)
     return l;
 }
 
-struct key {
-    const uint8_t *record; /* of a slot past the end of the list: any that can be read */
-    bool is_main;          /* Q4N, else Q8 */
-    bool is_there;
-};
-
 /* The id of slot j, -1 past the end; 0 where the slot has none. */
 __device__ inline int id_at(const problem &p, const list &l, int j)
 {
@@ -97,19 +90,49 @@ __device__ inline int id_at(const problem &p, const list &l, int j)
     return p.block ? 0 : __ldg(l.id + (j - l.n_window));
 }
 
-/* Slot j, whose id is `id`; one past the end looks like its neighbours before. */
+enum source : int { MAIN, KV_NEW, RING };
+
+/* Record `index` of a source: main, kv_new, or ring. */
+struct place {
+    source from;
+    int index;
+};
+
+/* Slot j of the window or ring, or of the block's rows. */
+__device__ inline place window_at(const problem &p, const list &l, int j)
+{
+    if (j >= l.n_window) return {KV_NEW, l.row - (l.t - l.start) + j - l.n_window};
+    /* block: the largest position before start that is j modulo the window. */
+    int pos = p.block ? l.start - 1 - (l.start - 1 - j) % p.window : l.t - l.n_window + 1 + j;
+    if (!p.block && pos >= l.start) return {KV_NEW, l.row - (l.t - pos)};
+    return {RING, l.slot * p.ring_len + pos % p.ring_len};
+}
+
+/* Slot j, whose id is `id`. */
+__device__ inline place place_at(const problem &p, const list &l, int j, int id)
+{
+    if (j < l.n_window || p.block) return window_at(p, l, j);
+    return {MAIN, l.slot * p.entries + id};
+}
+
+struct key {
+    const uint8_t *record; /* of a slot past the end of the list: any that can be read */
+    bool is_main;          /* Q4N, else Q8 */
+    bool is_there;
+};
+
+__device__ inline key key_of(const problem &p, place at)
+{
+    int bytes = at.from == MAIN ? p.d / 2 + p.d / 16 : p.d + p.d / 32;
+    const uint8_t *base = at.from == MAIN ? p.main : at.from == RING ? p.ring : p.kv_new;
+    return {base + int64_t(at.index) * bytes, at.from == MAIN, true};
+}
+
+/* Slot j; one past the end looks like its neighbours before. */
 __device__ inline key key_at(const problem &p, const list &l, int j, int id)
 {
     if (id < 0) return {p.kv_new, p.k > 0, false};
-    int64_t q8 = p.d + p.d / 32, q4n = p.d / 2 + p.d / 16;
-    if (j >= l.n_window) {
-        if (!p.block) return {p.main + (l.slot * p.entries + id) * q4n, true, true};
-        return {p.kv_new + (int64_t(l.row) - (l.t - l.start) + j - l.n_window) * q8, false, true};
-    }
-    /* block: the largest position before start that is j modulo the window. */
-    int pos = p.block ? l.start - 1 - (l.start - 1 - j) % p.window : l.t - l.n_window + 1 + j;
-    if (!p.block && pos >= l.start) return {p.kv_new + (int64_t(l.row) - (l.t - pos)) * q8, false, true};
-    return {p.ring + (int64_t(l.slot) * p.ring_len + pos % p.ring_len) * q8, false, true};
+    return key_of(p, place_at(p, l, j, id));
 }
 
 } // namespace attn

@@ -8,6 +8,7 @@
  * Two tiles of keys; a tile is handed over in halves of 32 keys. Sums are the tensor cores' own:
  * channels (q k) and keys (p v) ascending, 16 at a time, in one chain per element. */
 #include "sm90/attn_tile.cuh"
+#include "sm90/tensormap.cuh"
 #include "sm90/tune_attn.h"
 
 namespace {
@@ -16,25 +17,26 @@ using attn::BLOCK;
 using attn::D;
 using attn::HEADS;
 
-constexpr int THREADS = 512, STAGES = 2, HALF = BLOCK / 2, WARPS = 4;
+constexpr int THREADS = 640, STAGES = 2, HALF = BLOCK / 2, WARPS = 4;
 constexpr int PARTS = 4; /* of a thread's work on half a tile: 32 channels of its key each */
 constexpr int PANEL = BLOCK * 128, TILE = D / 64 * PANEL;
-/* Registers: 128 threads a role, 512 in sum. */
-constexpr int PRODUCER_REGS = 96, SCORER_REGS = 80, SUMMER_REGS = 168;
-static_assert(PRODUCER_REGS + SCORER_REGS + 2 * SUMMER_REGS == 65536 / 128, "the register file");
+/* Registers of the five warpgroups; the block starts with 96 a thread. */
+constexpr int PRODUCER_REGS = 48, SCORER_REGS = 64, SUMMER_REGS = 160;
+static_assert(2 * PRODUCER_REGS + SCORER_REGS + 2 * SUMMER_REGS <= THREADS / 128 * 96,
+              "what the block starts with");
 
 struct shared_memory {
     uint8_t q[TILE];
     uint8_t kv[STAGES][TILE];
     uint8_t p[STAGES][PANEL];
-    uint4 codes[PARTS][2][128]; /* records on their way, by producer thread */
+    uint4 codes[2][PARTS][128]; /* records on their way, by producer thread */
     float rescale[STAGES][HEADS];
     float inverse[STAGES][HEADS]; /* of the denominator, with a row's last tile */
     uint8_t count[STAGES][8];     /* keys, by half and producer warp */
     int last[STAGES];             /* the tile ends its row */
     uint64_t full[STAGES][2], empty[STAGES][2];
     uint64_t scored[STAGES];
-    uint64_t q_empty;
+    uint64_t q_full;
 };
 static_assert(sizeof(shared_memory) <= 232448, "shared memory of a block");
 
@@ -47,11 +49,12 @@ __device__ void init_barriers(shared_memory *m)
         }
         ptx::mbarrier_init(ptx::smem(&m->scored[s]), WARPS);
     }
-    ptx::mbarrier_init(ptx::smem(&m->q_empty), WARPS);
+    ptx::mbarrier_init(ptx::smem(&m->q_full), 1);
     ptx::fence_mbarrier_init();
 }
 
-/* One arrival a warp, after what all its lanes did. */
+/* One arrival a warp, after what all its lanes did. Who reads with the tensor cores what others
+ * stored fences after the wait: a producer's fence would wait for its records on their way. */
 __device__ inline void arrive(uint64_t *bar)
 {
     __syncwarp();
@@ -74,160 +77,196 @@ __device__ inline item item_of(const attn::problem &p, int i)
     return {i / groups, i % groups * HEADS};
 }
 
-/* ---- producer ---- */
+/* ---- producers: a lane has one key of its warpgroup's half of every tile ---- */
 
-/* Where in the lists of this block's items the next lookup is; a lane looks up one key. */
+/* Where in the lists of this block's items the next lookup is. */
 struct cursor {
-    attn::list list;
-    int item, items;
-    int first, half; /* slot of the tile's first key */
-    int peek;        /* id of the lane-th key of the next tile: negative when there is none */
+    int item, id, main; /* of the item: its ids begin at topk + id, its entries at `main` */
+    int n_window, first; /* slot of the tile's first key */
+    int peek;            /* id of the lane-th key of the next tile: negative when there is none */
 };
 
-/* A key whose id is on its way. */
+/* A lane's key, whose id may be on its way: record index + id of its source. */
 struct lookup {
-    const uint8_t *base;
-    int id;
-    bool is_main, last;
+    int index, id;
+    attn::source from;
+    bool last, ends; /* the tile is its item's last; there is no tile */
 };
 
-__device__ inline void begin_item(cursor *c, const attn::problem &p)
+__device__ inline int id_at(const attn::problem &p, const cursor &c, int j)
 {
-    if (c->item >= c->items) return;
-    c->list = attn::list_of(p, item_of(p, c->item).row);
-    c->first = c->half = 0;
-    c->peek = attn::id_at(p, c->list, BLOCK + (threadIdx.x & 31));
+    if (j < c.n_window) return 0;
+    if (j >= c.n_window + (p.block ? p.block : p.k)) return -1;
+    return p.block ? 0 : __ldg(p.topk + c.id + (j - c.n_window));
 }
 
-/* Takes the lookup of the lane's key, `slot` in this half, and moves on by half a tile. */
-__device__ inline lookup look_up(cursor *c, const attn::problem &p, int slot)
+__device__ inline void begin_item(cursor *c, const attn::problem &p, int items)
 {
-    if (c->item >= c->items) return {p.kv_new, -1, false, false};
-    int j = c->first + c->half * HALF + slot;
-    lookup u;
-    u.id = attn::id_at(p, c->list, j);
-    attn::key key = attn::key_at(p, c->list, j, j < c->list.n_window + c->list.n_tail ? 0 : -1);
-    u.base = key.record;
-    u.is_main = key.is_main;
-    u.last = c->half == 1 && __shfl_sync(0xFFFFFFFFu, c->peek, 0) < 0;
-    if (c->half == 0) {
-        c->half = 1;
-    } else if (!u.last) {
-        c->half = 0;
-        c->first += BLOCK;
-        c->peek = attn::id_at(p, c->list, c->first + BLOCK + (threadIdx.x & 31));
-    } else {
+    if (c->item >= items) return;
+    int row = item_of(p, c->item).row;
+    attn::list l = attn::list_of(p, row);
+    c->id = row * p.k;
+    c->main = l.slot * p.entries;
+    c->n_window = l.n_window;
+    c->first = 0;
+    c->peek = id_at(p, *c, BLOCK + (threadIdx.x & 31));
+}
+
+/* Takes the lookup of the lane's key, `slot` in its tile, and moves on to the next tile. */
+__device__ inline lookup look_up(cursor *c, const attn::problem &p, int items, int slot)
+{
+    lookup u = {0, -1, attn::KV_NEW, false, true};
+    if (c->item >= items) return u;
+    int j = c->first + slot;
+    u = {c->main, id_at(p, *c, j), p.k ? attn::MAIN : attn::KV_NEW,
+         __shfl_sync(0xFFFFFFFFu, c->peek, 0) < 0, false};
+    if ((j < c->n_window || p.block) && u.id == 0) {
+        int row = item_of(p, c->item).row; /* seldom: not kept */
+        attn::list l = {p.slot[row], p.pos[row], p.row[row], p.start[row], c->n_window, 0, nullptr};
+        attn::place at = attn::window_at(p, l, j);
+        u.from = at.from;
+        u.index = at.index;
+    }
+    if (u.last) {
         c->item += gridDim.x;
-        begin_item(c, p);
+        begin_item(c, p, items);
+    } else {
+        c->first += BLOCK;
+        c->peek = id_at(p, *c, c->first + BLOCK + (threadIdx.x & 31));
     }
     return u;
 }
 
-__device__ inline attn::key resolve(const lookup &u)
+/* The same when the id has come. A slot past the end: record 0 of its neighbours' source. */
+struct found {
+    attn::place at;
+    bool is_there, last, ends;
+};
+
+__device__ inline found resolve(const lookup &u)
 {
-    bool is_there = u.id >= 0;
-    return {u.base + (u.is_main && is_there ? u.id * int64_t(attn::Q4N_BYTES) : 0), u.is_main,
-            is_there};
+    return {{u.from, u.id >= 0 ? u.index + u.id : 0}, u.id >= 0, u.last, u.ends};
 }
 
-/* 64 rows of q; those past the last head are zero. */
-__device__ __forceinline__ void load_q(shared_memory *m, const attn::problem &p, item it)
+/* Codes of channels 32 (4 i + lane / 8)..+31, i = 0..3, of the lane's key. A warp whose keys are all
+ * Q4N has them copied to shared memory a tile ahead; window keys wait for their loads. */
+__device__ inline const uint8_t *record_of(const attn::problem &p, int index)
 {
-    int tid = threadIdx.x & 127, heads = min(p.h - it.head, HEADS);
-    const uint16_t *q = p.q + (int64_t(it.row) * p.h + it.head) * D;
-    uint32_t to = ptx::smem(m->q);
-    for (int i = tid; i < HEADS * (D / 8); i += 128) {
-        int head = i / (D / 8), chunk = i % (D / 8), there = head < heads;
-        uint32_t at = chunk / 8 * PANEL + head * 128 + (((chunk ^ head) & 7) << 4);
-        ptx::cp_async_16(to + at, q + (there ? head * D + chunk * 8 : 0), there ? 16 : 0);
-    }
-    ptx::cp_async_commit_group();
+    return p.main + index * int64_t(attn::Q4N_BYTES);
 }
 
-/* Asks for channels 32 (4 part + lane / 8)..+31 of the lane's key; one group a part. */
-__device__ inline void fetch(shared_memory *m, attn::key key, int part)
+__device__ inline void fetch_part(uint32_t to, const uint8_t *record, int i)
 {
-    const uint8_t *from = attn::codes_of(key, 4 * part + (threadIdx.x & 31) / 8);
-    uint32_t to = ptx::smem(&m->codes[part][0][threadIdx.x & 127]);
-    ptx::cp_async_16(to, from, 16);
-    if (!key.is_main) ptx::cp_async_16(to + sizeof m->codes[0][0], from + 16, 16);
-    ptx::cp_async_commit_group();
+    ptx::cp_async_16(to + i * int(sizeof(uint4)) * 128,
+                     record + 64 * i + (threadIdx.x & 31) / 8 * 16, 16);
 }
 
+/* Two bytes of scales a part, as they arrive. */
 struct scales {
     uint32_t of[PARTS];
 };
 
-__device__ inline scales load_scales(attn::key key)
+__device__ inline uint2 pack(const scales &s)
 {
+    return make_uint2(__byte_perm(s.of[0], s.of[1], 0x5410), __byte_perm(s.of[2], s.of[3], 0x5410));
+}
+
+__device__ inline scales load_scales(const uint8_t *record)
+{
+    const uint16_t *at =
+        reinterpret_cast<const uint16_t *>(record + D / 2) + (threadIdx.x & 31) / 8;
     scales s;
 #pragma unroll
-    for (int i = 0; i < PARTS; i++)
-        s.of[i] = attn::load_scale(key, 4 * i + (threadIdx.x & 31) / 8);
+    for (int i = 0; i < PARTS; i++) s.of[i] = __ldg(at + 4 * i);
     return s;
 }
 
-/* Writes the lane's key to half a tile, and asks for the one of the next half part by part. */
-__device__ inline void expand_half(shared_memory *m, uint32_t to, attn::key key, const scales &scale,
-                                   attn::key next)
+/* next: the record to fetch, negative: none. */
+__device__ inline void expand_fetched(uint32_t to, uint32_t codes, bool is_there,
+                                      uint2 scale, const attn::problem &p, int next)
 {
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
         ptx::cp_async_wait_group<PARTS - 1>();
-        const uint4(&code)[2][128] = m->codes[i];
-        attn::raw raw = {{code[0][threadIdx.x & 127], {}}, scale.of[i]};
-        if (!key.is_main) raw.code[1] = code[1][threadIdx.x & 127];
-        attn::store_expanded(to + 2 * i * PANEL, raw, key, (threadIdx.x & 31) / 8);
-        fetch(m, next, i);
+        uint4 code = ptx::ld_shared_v4(codes + i * int(sizeof(uint4)) * 128);
+        if (next >= 0) fetch_part(codes, record_of(p, next), i);
+        ptx::cp_async_commit_group();
+        if (is_there)
+            attn::store_q4n(to + 2 * i * PANEL, code, (i < 2 ? scale.x : scale.y) >> 16 * (i % 2));
+        else
+            attn::store_zero(to + 2 * i * PANEL);
     }
 }
 
-__device__ __forceinline__ void produce(shared_memory *m, const attn::problem &p, int items)
+__device__ inline void expand_loaded(uint32_t to, attn::key key)
+{
+#pragma unroll 1
+    for (int i = 0; i < PARTS; i++) {
+        attn::raw raw;
+        int chunk = 4 * i + (threadIdx.x & 31) / 8;
+        attn::load_raw(&raw, key, chunk);
+        attn::store_expanded(to + 2 * i * PANEL, raw, key, chunk);
+    }
+}
+
+__device__ __forceinline__ void produce(shared_memory *m, const attn::problem &p, int items,
+                                        int half)
 {
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % WARPS;
-    int row = lane & 7, part = lane >> 3, slot = 8 * warp + row;
+    int row = lane & 7, part = lane >> 3, slot = HALF * half + 8 * warp + row;
     uint32_t at = (part >> 1) * PANEL + slot * 128 + (((part & 1) * 4 ^ row) << 4);
-    cursor c = {{}, int(blockIdx.x), items, 0, 0, 0};
-    begin_item(&c, p);
-    lookup ahead = look_up(&c, p, slot);
-    attn::key key = resolve(ahead);
-    scales scale = load_scales(key);
-    bool last = false, begins = true;
-    int loaded = 0, at_item = blockIdx.x;
-    for (int i = 0; i < PARTS; i++) fetch(m, key, i);
-    ahead = look_up(&c, p, slot);
-    for (int g = 0; at_item < items; g++) {
-        int stage = g >> 1 & 1, half = g & 1;
-        attn::key next = resolve(ahead);
-        bool next_last = ahead.last;
-        ahead = look_up(&c, p, slot);
-        scales next_scale = load_scales(next);
-        if (g >= 2 * STAGES) wait(&m->empty[stage][half], (g >> 2 & 1) ^ 1);
-        expand_half(m, ptx::smem(m->kv[stage]) + half * HALF * 128 + at, key, scale, next);
-        unsigned valid = __ballot_sync(0xFFFFFFFFu, key.is_there) & 0xFF;
+    uint32_t codes = ptx::smem(&m->codes[half][0][threadIdx.x & 127]);
+    cursor c = {int(blockIdx.x), 0, 0, 0, 0, 0};
+    begin_item(&c, p, items);
+    /* Of the tile in work; the next one's id is on its way. The first tile is not fetched ahead. */
+    found now = resolve(look_up(&c, p, items, slot));
+    lookup ahead = look_up(&c, p, items, slot);
+    bool fetched = false;
+    uint2 scale = {};
+    for (int b = 0; !now.ends; b++) {
+        int stage = b & 1;
+        found next = resolve(ahead);
+        bool fetch = __all_sync(0xFFFFFFFFu, next.at.from == attn::MAIN);
+        ahead = look_up(&c, p, items, slot);
+        scales next_scale = {};
+        if (fetch) next_scale = load_scales(record_of(p, next.at.index));
+        if (b >= STAGES) wait(&m->empty[stage][half], (b >> 1 & 1) ^ 1);
+        uint32_t to = ptx::smem(m->kv[stage]) + at;
+        if (fetched) {
+            expand_fetched(to, codes, now.is_there, scale, p, fetch ? next.at.index : -1);
+        } else {
+#pragma unroll
+            for (int i = 0; i < PARTS; i++) {
+                if (fetch) fetch_part(codes, record_of(p, next.at.index), i);
+                ptx::cp_async_commit_group();
+            }
+            attn::key key = attn::key_of(p, now.at);
+            key.is_there = now.is_there;
+            expand_loaded(to, key);
+        }
+        unsigned valid = __ballot_sync(0xFFFFFFFFu, now.is_there) & 0xFF;
         if (lane == 0) m->count[stage][half * WARPS + warp] = __popc(valid);
-        if (half == 1 && lane == 0 && warp == 0) m->last[stage] = last;
-        /* q was asked for before the parts of the next half. */
-        if (half == 1 && begins) ptx::cp_async_wait_group<PARTS>();
-        ptx::fence_proxy_async();
+        if (half == 0 && warp == 0 && lane == 0) m->last[stage] = now.last;
         arrive(&m->full[stage][half]);
-        if (half == 0 && begins) {
-            if (loaded) wait(&m->q_empty, (loaded - 1) & 1);
-            load_q(m, p, item_of(p, at_item));
-            loaded++;
-        }
-        if (half == 1) {
-            begins = last;
-            if (last) at_item += gridDim.x;
-        }
-        key = next;
-        scale = next_scale;
-        last = next_last;
+        now = next;
+        scale = pack(next_scale);
+        fetched = fetch;
     }
     ptx::cp_async_wait_group<0>();
 }
 
 /* ---- scorer ---- */
+
+/* 64 rows of q by the copy engine; past the last head they are those of another row, or zero. */
+__device__ inline void fetch_q(shared_memory *m, const CUtensorMap *map, const attn::problem &p,
+                               item it)
+{
+    uint32_t bar = ptx::smem(&m->q_full);
+    ptx::mbarrier_arrive_expect_tx(bar, TILE);
+    for (int i = 0; i < D / 64; i++)
+        ptx::cp_async_bulk_tensor_2d(ptx::smem(m->q) + i * PANEL, map, bar, 128 * i,
+                                     it.row * p.h + it.head);
+}
 
 __device__ inline void score_tile(float (&s)[32], uint32_t q, uint32_t k)
 {
@@ -254,21 +293,32 @@ __device__ inline float sink_at(const attn::problem &p, int head)
     return head < p.h ? p.sink[head] : 0;
 }
 
-__device__ __forceinline__ void score(shared_memory *m, const attn::problem &p, int items)
+__device__ __forceinline__ void score(shared_memory *m, const CUtensorMap *map,
+                                      const attn::problem &p, int items)
 {
     using attn::operator-;
     using attn::operator+;
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % WARPS, row = 16 * warp + lane / 4;
     float2 max = {attn::LOWEST, attn::LOWEST}, sum = {0, 0};
-    int at_item = blockIdx.x;
+    int at_item = blockIdx.x, begins = 1, q_parity = 0;
+    if (threadIdx.x % 128 == 0) fetch_q(m, map, p, item_of(p, at_item));
     for (int b = 0; at_item < items; b++) {
         int stage = b & 1, parity = b >> 1 & 1;
         float s[32];
+        if (begins) {
+            wait(&m->q_full, q_parity);
+            q_parity ^= 1;
+        }
         wait(&m->full[stage][0], parity);
         wait(&m->full[stage][1], parity);
+        ptx::fence_proxy_async();
         score_tile(s, ptx::smem(m->q), ptx::smem(m->kv[stage]));
-        int last = m->last[stage];
-        if (last) arrive(&m->q_empty);
+        int last = begins = m->last[stage];
+        if (last) {
+            ptx::bar_sync(1, 128); /* all warps have read q */
+            if (threadIdx.x % 128 == 0 && at_item + int(gridDim.x) < items)
+                fetch_q(m, map, p, item_of(p, at_item + gridDim.x));
+        }
         attn::logits_of(s, p.scale, count_of(m->count[stage]));
         float2 next = max;
 #pragma unroll
@@ -362,6 +412,7 @@ __device__ __forceinline__ void sum(shared_memory *m, const attn::problem &p, in
     for (int b = 0; at_item < items; b++) {
         int stage = b & 1, parity = b >> 1 & 1;
         wait(&m->scored[stage], parity);
+        ptx::fence_proxy_async();
         float2 rescale = {m->rescale[stage][row], m->rescale[stage][row + 8]};
         float2 inverse = {m->inverse[stage][row], m->inverse[stage][row + 8]};
         int last = m->last[stage];
@@ -375,8 +426,9 @@ __device__ __forceinline__ void sum(shared_memory *m, const attn::problem &p, in
     }
 }
 
-__global__ void __launch_bounds__(THREADS, 1) attend(const __grid_constant__ attn::problem p,
-                                                     int items)
+__global__ void __launch_bounds__(THREADS, 1)
+    attend(const __grid_constant__ attn::problem p, const __grid_constant__ CUtensorMap map,
+           int items)
 {
     extern __shared__ __align__(1024) uint8_t bytes[];
     shared_memory *m = reinterpret_cast<shared_memory *>(bytes);
@@ -384,15 +436,15 @@ __global__ void __launch_bounds__(THREADS, 1) attend(const __grid_constant__ att
     __syncthreads();
     ptx::griddepcontrol_wait();
     int role = threadIdx.x / 128;
-    if (role == 0) {
+    if (role < 2) {
         ptx::setmaxnreg_dec<PRODUCER_REGS>();
-        produce(m, p, items);
-    } else if (role == 1) {
+        produce(m, p, items, role);
+    } else if (role == 2) {
         ptx::setmaxnreg_dec<SCORER_REGS>();
-        score(m, p, items);
+        score(m, &map, p, items);
     } else {
         ptx::setmaxnreg_inc<SUMMER_REGS>();
-        sum(m, p, items, role - 2);
+        sum(m, p, items, role - 3);
     }
     ptx::griddepcontrol_launch_dependents();
 }
@@ -403,12 +455,15 @@ extern "C" dsf_status dsf_attn_prefill_sm90(const dsf_launch *lc, const void *ar
 {
     attn::problem p = attn::problem_of(static_cast<const dsf_attn_args *>(args));
     int items = p.n * ((p.h + HEADS - 1) / HEADS), device = 0, cores = 0;
+    CUtensorMap map;
+    DSF_TRY(dsf_tensormap_bytes(&map, {p.q, int64_t(p.n) * p.h, 2 * D, 2 * D, HEADS, 128},
+                                CU_TENSOR_MAP_SWIZZLE_128B));
     DSF_CUDA_TRY(cudaGetDevice(&device));
     DSF_CUDA_TRY(cudaDeviceGetAttribute(&cores, cudaDevAttrMultiProcessorCount, device));
     DSF_CUDA_TRY(cudaFuncSetAttribute(attend, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       int(sizeof(shared_memory))));
-    attend<<<items < cores ? items : cores, THREADS, sizeof(shared_memory), dsf_stream(lc)>>>(p,
-                                                                                            items);
+    int grid = items < cores ? items : cores;
+    attend<<<grid, THREADS, sizeof(shared_memory), dsf_stream(lc)>>>(p, map, items);
     DSF_CUDA_TRY(cudaGetLastError());
     return DSF_OK;
 }

@@ -82,41 +82,53 @@ __device__ inline const uint8_t *codes_of(key key, int c)
     return key.record + (key.is_main ? 16 : 32) * c;
 }
 
-__device__ inline uint32_t load_scale(key key, int c)
-{
-    int at = key.is_main ? D / 2 + 2 * c : D + (c & ~1);
-    return __ldg(reinterpret_cast<const uint16_t *>(key.record + at));
-}
-
 __device__ inline void load_raw(raw *r, key key, int c)
 {
     const uint8_t *code = codes_of(key, c);
+    int scale = key.is_main ? D / 2 + 2 * c : D + (c & ~1);
     r->code[0] = __ldg(reinterpret_cast<const uint4 *>(code));
     ptx::ld_global_nc_v4_if(r->code[1], code + 16, !key.is_main);
-    r->scale = load_scale(key, c);
+    r->scale = __ldg(reinterpret_cast<const uint16_t *>(key.record + scale));
 }
 
-/* The four 16-byte chunks of channels 32 c.. to at ^ 0, 16, 32, 48. A slot past the end of the list
- * is a zero key: its probability is 0, and 0 times what was there before might not be. */
+/* 32 channels to the 16-byte chunks at ^ 0, 16, 32, 48. scale: two bytes, the rest is ignored. */
+__device__ inline void store_q4n(uint32_t at, uint4 code, uint32_t scale)
+{
+    uint32_t pair = e4m3_even(__byte_perm(scale, 0, 0x4140)); /* bytes 0, 1 to 0, 2 */
+    pair = mul_bf16x2(pair, TWO_126);
+    uint32_t first = __byte_perm(pair, 0, 0x1010), second = __byte_perm(pair, 0, 0x3232);
+    ptx::st_shared_v4(at, expand_e2m1(code.x, first));
+    ptx::st_shared_v4(at ^ 16, expand_e2m1(code.y, first));
+    ptx::st_shared_v4(at ^ 32, expand_e2m1(code.z, second));
+    ptx::st_shared_v4(at ^ 48, expand_e2m1(code.w, second));
+}
+
+/* `scale`: one byte. */
+__device__ inline void store_q8(uint32_t at, const uint4 (&code)[2], uint32_t scale)
+{
+    scale = expand_e8m0(scale);
+    ptx::st_shared_v4(at, expand_e4m3(code[0].x, code[0].y, scale));
+    ptx::st_shared_v4(at ^ 16, expand_e4m3(code[0].z, code[0].w, scale));
+    ptx::st_shared_v4(at ^ 32, expand_e4m3(code[1].x, code[1].y, scale));
+    ptx::st_shared_v4(at ^ 48, expand_e4m3(code[1].z, code[1].w, scale));
+}
+
+/* A slot past the end of the list is a zero key: its probability is 0, and 0 times what was there
+ * before might not be. */
+__device__ inline void store_zero(uint32_t at)
+{
+    for (uint32_t j = 0; j < 64; j += 16) ptx::st_shared_v4(at ^ j, make_uint4(0, 0, 0, 0));
+}
+
+/* Channels 32 c.. of a key. */
 __device__ inline void store_expanded(uint32_t at, const raw &r, key key, int c)
 {
-    if (!key.is_there) {
-        for (uint32_t j = 0; j < 64; j += 16) ptx::st_shared_v4(at ^ j, make_uint4(0, 0, 0, 0));
-    } else if (key.is_main) {
-        uint32_t pair = e4m3_even(__byte_perm(r.scale, 0, 0x4140)); /* bytes 0, 1 to 0, 2 */
-        pair = mul_bf16x2(pair, TWO_126);
-        uint32_t first = __byte_perm(pair, 0, 0x1010), second = __byte_perm(pair, 0, 0x3232);
-        ptx::st_shared_v4(at, expand_e2m1(r.code[0].x, first));
-        ptx::st_shared_v4(at ^ 16, expand_e2m1(r.code[0].y, first));
-        ptx::st_shared_v4(at ^ 32, expand_e2m1(r.code[0].z, second));
-        ptx::st_shared_v4(at ^ 48, expand_e2m1(r.code[0].w, second));
-    } else {
-        uint32_t scale = expand_e8m0(c % 2 ? r.scale >> 8 : r.scale & 255);
-        ptx::st_shared_v4(at, expand_e4m3(r.code[0].x, r.code[0].y, scale));
-        ptx::st_shared_v4(at ^ 16, expand_e4m3(r.code[0].z, r.code[0].w, scale));
-        ptx::st_shared_v4(at ^ 32, expand_e4m3(r.code[1].x, r.code[1].y, scale));
-        ptx::st_shared_v4(at ^ 48, expand_e4m3(r.code[1].z, r.code[1].w, scale));
-    }
+    if (!key.is_there)
+        store_zero(at);
+    else if (key.is_main)
+        store_q4n(at, r.code[0], r.scale);
+    else
+        store_q8(at, r.code, c % 2 ? r.scale >> 8 : r.scale & 255);
 }
 
 /* ---- softmax by quarters of a block, 16 keys each; a thread has rows lane / 4 and lane / 4 + 8 of

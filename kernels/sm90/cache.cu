@@ -52,6 +52,7 @@ template <typename UNIT, typename MAP>
 static __global__ void __launch_bounds__(FLAT_THREADS)
     copy_rows(uint8_t *to, const uint8_t *from, MAP map, unsigned items, unsigned units)
 {
+    begin();
     unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
     if (item >= items) return;
     unsigned row = item / units, at = item - row * units;
@@ -67,11 +68,8 @@ static dsf_status launch_copy(const dsf_launch *lc, void *to, const void *from, 
     int64_t units = bytes / int64_t(sizeof(UNIT));
     unsigned blocks = 0;
     DSF_TRY(flat_grid(&blocks, n * units));
-    copy_rows<UNIT><<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(
-        static_cast<uint8_t *>(to), static_cast<const uint8_t *>(from), map, unsigned(n * units),
-        unsigned(units));
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, copy_rows<UNIT, MAP>, blocks, FLAT_THREADS, 0, static_cast<uint8_t *>(to),
+                 static_cast<const uint8_t *>(from), map, unsigned(n * units), unsigned(units));
 }
 
 /* n rows of `bytes`. */
@@ -147,6 +145,7 @@ __device__ inline float pool_pair(float v0, float v1, float g0, float g1)
 template <int W>
 static __global__ void __launch_bounds__(FLAT_THREADS) pair_pool_kernel(pool_args a)
 {
+    begin();
     unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
     if (item >= a.items) return;
     unsigned e = item / (a.d / W), c = (item - e * (a.d / W)) * W;
@@ -192,7 +191,5 @@ extern "C" dsf_status dsf_pair_pool_sm90(const dsf_launch *lc, const void *args)
                    unsigned(d),
                    unsigned(a->pend.dim[1])};
     auto kernel = vec ? pair_pool_kernel<4> : pair_pool_kernel<1>;
-    kernel<<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(p);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, kernel, blocks, FLAT_THREADS, 0, p);
 }

@@ -19,6 +19,9 @@ struct dsf_device {
         size_t bytes;
     } * block;
     int n_blocks, cap_blocks;
+    /* Of the capture that runs: the node at which each named place stands. */
+    cudaGraphNode_t *place;
+    int last; /* the place that was named last, with nothing queued since; -1: none */
 };
 
 struct dsf_device_graph {
@@ -99,6 +102,7 @@ static dsf_status open_device(dsf_device *d)
 {
     TRY(cudaSetDevice(d->index));
     DSF_TRY(describe(&d->info, d->index));
+    DSF_TRY(dsf_mem_new(&d->place, DSF_DEVICE_PLACES, sizeof(cudaGraphNode_t)));
     TRY(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
     for (int i = 0; i < DSF_DEVICE_MARKS; i++) TRY(cudaEventCreate(&d->mark[i]));
     return DSF_OK;
@@ -132,6 +136,7 @@ void dsf_device_close(dsf_device *d)
         if (d->mark[i]) (void)cudaEventDestroy(d->mark[i]);
     if (d->stream) (void)cudaStreamDestroy(d->stream);
     dsf_mem_free(d->block);
+    dsf_mem_free(d->place);
     dsf_mem_free(d);
 }
 
@@ -264,7 +269,49 @@ dsf_status dsf_device_between(dsf_device *d, int from, int to, double *us)
 
 dsf_status dsf_device_capture_begin(dsf_device *d)
 {
+    memset(d->place, 0, DSF_DEVICE_PLACES * sizeof(cudaGraphNode_t));
+    d->last = -1;
     TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal));
+    return DSF_OK;
+}
+
+/* Where the capture stands: its one last node. */
+static dsf_status stand(dsf_device *d, cudaGraphNode_t *node)
+{
+    enum cudaStreamCaptureStatus status;
+    const cudaGraphNode_t *at = NULL;
+    const cudaGraphEdgeData *edge = NULL;
+    size_t n = 0;
+    TRY(cudaStreamGetCaptureInfo(d->stream, &status, NULL, NULL, &at, &edge, &n));
+    if (status != cudaStreamCaptureStatusActive || n != 1)
+        return DSF_FAIL(DSF_EDEVICE, "capture: %zu last nodes where one is expected", n);
+    *node = at[0];
+    return DSF_OK;
+}
+
+dsf_status dsf_device_capture_name(dsf_device *d, int place)
+{
+    if (place < 0 || place >= DSF_DEVICE_PLACES)
+        return DSF_FAIL(DSF_EINVAL, "capture: place %d, at most %d", place, DSF_DEVICE_PLACES);
+    DSF_TRY(stand(d, &d->place[place]));
+    d->last = place;
+    return DSF_OK;
+}
+
+dsf_status dsf_device_capture_after(dsf_device *d, const int *place, int n)
+{
+    enum { MOST = 64 };
+    cudaGraphNode_t node[MOST];
+    if (n == 1 && place[0] == d->last) return DSF_OK; /* an edge of programmatic launch stays one */
+    if (n > MOST)
+        return DSF_FAIL(DSF_EINVAL, "capture: %d places to wait for, at most %d", n, MOST);
+    for (int i = 0; i < n; i++) {
+        if (place[i] < 0 || place[i] >= DSF_DEVICE_PLACES || !d->place[place[i]])
+            return DSF_FAIL(DSF_EINVAL, "capture: place %d was never named", place[i]);
+        node[i] = d->place[place[i]];
+    }
+    TRY(cudaStreamUpdateCaptureDependencies(d->stream, node, NULL, (size_t)n,
+                                            cudaStreamSetCaptureDependencies));
     return DSF_OK;
 }
 
@@ -282,9 +329,10 @@ static void empty(dsf_device_graph *g)
 
 dsf_status dsf_device_capture_end(dsf_device *d, dsf_device_graph *g)
 {
-    empty(g);
-    dsf_status st =
-        check(cudaStreamEndCapture(d->stream, &g->graph), "cudaStreamEndCapture", DSF_HERE);
+    cudaGraph_t made = NULL;
+    dsf_status st = check(cudaStreamEndCapture(d->stream, &made), "cudaStreamEndCapture", DSF_HERE);
+    empty(g); /* not before: destroying a graph during a capture ends it */
+    g->graph = made;
     if (st == DSF_OK) st = check(cudaGraphGetNodes(g->graph, NULL, &g->nodes), "nodes", DSF_HERE);
     if (st == DSF_OK)
         st = check(cudaGraphInstantiate(&g->exec, g->graph, 0), "cudaGraphInstantiate", DSF_HERE);

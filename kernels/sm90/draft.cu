@@ -1,9 +1,10 @@
 /* The draft head's own operations (architecture.md 10.3).
  * markov_chain: one launch a step, for each step needs the id of the one before. A step reads the
- * head, 66 MB at the model's shape: bound by memory, 15 us at 4.3 TB/s. Each block keeps the
- * largest of its logits; an atomic maximum over (value, smallest id) in one 64-bit word joins them,
- * in whatever order, and the last block to arrive writes the id. confidence: a block a row, sums in
- * double. */
+ * head, 66 MB at the model's shape: bound by memory, 15 us at 4.3 TB/s. A step's blocks start while
+ * the step before ends, and have their first rows of the head in registers when its id arrives.
+ * Each block keeps the largest of its logits; an atomic maximum over (value, smallest id) in one
+ * 64-bit word joins them, in whatever order, and the last block to arrive writes the id.
+ * confidence: a block a row, sums in double. */
 #include "sm90/row.cuh"
 
 extern "C" {
@@ -14,7 +15,7 @@ extern "C" {
 
 /* A warp takes 8 rows of the head at a time: 8 loads of 16 bytes a lane in flight, and one
  * butterfly of 8 + 4 + 2 shuffles instead of 8 x 5. */
-enum { MARKOV_THREADS = 256, MARKOV_ROWS = 8, MARKOV_MOST_BLOCKS = 132 * 8 };
+enum { MARKOV_THREADS = 256, MARKOV_ROWS = 8, MARKOV_MOST_BLOCKS = 132 * 3 };
 
 /* Workspace of a step. */
 struct markov_word {
@@ -67,30 +68,34 @@ __device__ inline unsigned long long max_rank(unsigned long long a, unsigned lon
     return a > b ? a : b;
 }
 
-/* Dot products of MARKOV_ROWS head rows from `row0` with mu (shared memory, f32, padded with zeros
- * to whole chunks). */
+/* MARKOV_ROWS head rows: 8 channels of each, from c on. */
+struct head_rows {
+    uint4 w[MARKOV_ROWS];
+};
+
 template <bool VEC>
-__device__ inline float dot_rows(const markov_args &a, const float *mu, unsigned row0,
-                                 unsigned lane)
+__device__ inline void load_rows(head_rows &to, const markov_args &a, unsigned row0, unsigned c)
 {
-    float sum[MARKOV_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (unsigned c = lane * CHUNK; c < a.r; c += 32 * CHUNK) {
-        uint4 w[MARKOV_ROWS];
 #pragma unroll
-        for (unsigned j = 0; j < MARKOV_ROWS; j++)
-            w[j] = row0 + j < a.v ? load_chunk<VEC>(a.head + int64_t(row0 + j) * a.r, c, a.r)
-                                  : make_uint4(0, 0, 0, 0);
-        float m[CHUNK], x[CHUNK];
+    for (unsigned j = 0; j < MARKOV_ROWS; j++)
+        to.w[j] = row0 + j < a.v && c < a.r
+                      ? load_chunk<VEC>(a.head + int64_t(row0 + j) * a.r, c, a.r)
+                      : make_uint4(0, 0, 0, 0);
+}
+
+/* mu: shared memory, f32, zeros up to a whole number of chunks. */
+__device__ inline void add_products(float (&sum)[MARKOV_ROWS], const head_rows &rows,
+                                    const float *mu, unsigned c)
+{
+    float m[CHUNK], x[CHUNK];
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++) m[i] = mu[c + i];
+    for (int i = 0; i < CHUNK; i++) m[i] = mu[c + i];
 #pragma unroll
-        for (unsigned j = 0; j < MARKOV_ROWS; j++) {
-            unpack_chunk(x, w[j]);
+    for (unsigned j = 0; j < MARKOV_ROWS; j++) {
+        unpack_chunk(x, rows.w[j]);
 #pragma unroll
-            for (int i = 0; i < CHUNK; i++) sum[j] = fmaf(x[i], m[i], sum[j]);
-        }
+        for (int i = 0; i < CHUNK; i++) sum[j] = fmaf(x[i], m[i], sum[j]);
     }
-    return sum_eight(sum, lane);
 }
 
 /* Joins the ranks of all blocks; the last one to arrive writes the winner. */
@@ -114,24 +119,48 @@ template <bool VEC>
 static __global__ void __launch_bounds__(MARKOV_THREADS) markov_step(markov_args a)
 {
     extern __shared__ float mu[];
+    unsigned lane = threadIdx.x % 32, warp = (blockIdx.x * MARKOV_THREADS + threadIdx.x) / 32;
+    unsigned step = gridDim.x * (MARKOV_THREADS / 32) * MARKOV_ROWS, row0 = warp * MARKOV_ROWS;
+    head_rows rows;
+    load_rows<VEC>(rows, a, row0, lane * CHUNK);
+    ptx::griddepcontrol_launch_dependents();
+    ptx::griddepcontrol_wait(); /* for the id */
     const uint16_t *row = a.embed + int64_t(*a.from) * a.r;
     for (unsigned c = threadIdx.x; c < (a.r + CHUNK - 1) / CHUNK * CHUNK; c += MARKOV_THREADS) {
         mu[c] = c < a.r ? num::bf16_to_f32(row[c]) : 0.0f;
         if (blockIdx.x == 0 && c < a.r) a.mu[c] = row[c];
     }
     __syncthreads();
-    unsigned lane = threadIdx.x % 32, warp = (blockIdx.x * MARKOV_THREADS + threadIdx.x) / 32;
-    unsigned warps = gridDim.x * (MARKOV_THREADS / 32);
     unsigned long long best = 0;
-    for (unsigned row0 = warp * MARKOV_ROWS; row0 < a.v; row0 += warps * MARKOV_ROWS) {
+    for (; row0 < a.v; row0 += step) {
         unsigned o = row0 + lane / 4;
-        float base = o < a.v ? a.base[o] : 0.0f;
-        float logit = base + dot_rows<VEC>(a, mu, row0, lane);
+        float base = o < a.v ? a.base[o] : 0.0f, sum[MARKOV_ROWS] = {0, 0, 0, 0, 0, 0, 0, 0};
+        if (lane * CHUNK < a.r) add_products(sum, rows, mu, lane * CHUNK);
+        for (unsigned c = (32 + lane) * CHUNK; c < a.r; c += 32 * CHUNK) {
+            load_rows<VEC>(rows, a, row0, c);
+            add_products(sum, rows, mu, c);
+        }
+        load_rows<VEC>(rows, a, row0 + step, lane * CHUNK); /* the next ones, on their way */
+        float logit = base + sum_eight(sum, lane);
         if (o >= a.v) continue;
         if (lane % 4 == 0) a.logits[o] = logit;
         best = max_rank(best, rank_of(logit, o));
     }
     join_blocks(a, best);
+}
+
+/* The first step follows the clearing of the workspace; the others start early. */
+static dsf_status launch_step(const dsf_launch *lc, const markov_args &m, bool early)
+{
+    unsigned blocks = dsf_blocks(m.v, MARKOV_ROWS * (MARKOV_THREADS / 32));
+    if (blocks > MARKOV_MOST_BLOCKS) blocks = MARKOV_MOST_BLOCKS;
+    size_t bytes = size_t(chunks_of(m.r)) * CHUNK * sizeof(float);
+    bool vec = m.r % CHUNK == 0 && aligned_to(m.head, 16);
+    auto kernel = vec ? markov_step<true> : markov_step<false>;
+    if (early) return queue(lc, kernel, dim3(blocks), MARKOV_THREADS, bytes, m);
+    kernel<<<blocks, MARKOV_THREADS, bytes, dsf_stream(lc)>>>(m);
+    DSF_CUDA_TRY(cudaGetLastError());
+    return DSF_OK;
 }
 
 extern "C" dsf_status dsf_markov_chain_sm90(const dsf_launch *lc, const void *args)
@@ -146,18 +175,13 @@ extern "C" dsf_status dsf_markov_chain_sm90(const dsf_launch *lc, const void *ar
     m.from = data_of<int32_t>(a->anchor);
     m.v = unsigned(v);
     m.r = unsigned(r);
-    unsigned blocks = dsf_blocks(v, MARKOV_ROWS * (MARKOV_THREADS / 32));
-    if (blocks > MARKOV_MOST_BLOCKS) blocks = MARKOV_MOST_BLOCKS;
-    size_t bytes = size_t(chunks_of(r)) * CHUNK * sizeof(float);
-    auto kernel = r % CHUNK == 0 && aligned_to(m.head, 16) ? markov_step<true> : markov_step<false>;
     for (int64_t i = 0; i < b; i++) {
         m.logits = data_of<float>(a->logits) + i * v;
         m.base = data_of<float>(a->base) + i * v;
         m.mu = data_of<uint16_t>(a->mu) + i * r;
         m.id = data_of<int32_t>(a->ids) + i;
         m.word = words + i;
-        kernel<<<blocks, MARKOV_THREADS, bytes, dsf_stream(lc)>>>(m);
-        DSF_CUDA_TRY(cudaGetLastError());
+        DSF_TRY(launch_step(lc, m, i > 0));
         m.from = m.id;
     }
     return DSF_OK;
@@ -183,6 +207,7 @@ static __global__ void __launch_bounds__(CONFIDENCE_THREADS)
 {
     __shared__ double scratch[32];
     int64_t row = blockIdx.x;
+    begin();
     double sum = dot_part(h + row * d, w, d) + dot_part(mu + row * r, w + d, r);
     sum = block_sum(sum, scratch);
     if (threadIdx.x == 0) out[row] = __double2float_rn(sum);
@@ -191,9 +216,7 @@ static __global__ void __launch_bounds__(CONFIDENCE_THREADS)
 extern "C" dsf_status dsf_confidence_sm90(const dsf_launch *lc, const void *args)
 {
     const dsf_confidence_args *a = static_cast<const dsf_confidence_args *>(args);
-    confidence_kernel<<<unsigned(a->out.dim[0]), CONFIDENCE_THREADS, 0, dsf_stream(lc)>>>(
-        data_of<float>(a->out), data_of<uint16_t>(a->h), data_of<uint16_t>(a->mu),
-        data_of<uint16_t>(a->w), unsigned(a->h.dim[1]), unsigned(a->mu.dim[1]));
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, confidence_kernel, dim3(unsigned(a->out.dim[0])), CONFIDENCE_THREADS, 0,
+                 data_of<float>(a->out), data_of<uint16_t>(a->h), data_of<uint16_t>(a->mu),
+                 data_of<uint16_t>(a->w), unsigned(a->h.dim[1]), unsigned(a->mu.dim[1]));
 }

@@ -17,6 +17,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     gather_kernel(uint4 *out, const int64_t *rows, const uint8_t *table, const uint8_t *scales,
                   unsigned items, unsigned d)
 {
+    begin();
     unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
     if (item >= items) return;
     unsigned units = d / CODES, pick = item / units, c = (item - pick * units) * CODES;
@@ -41,11 +42,9 @@ extern "C" dsf_status dsf_engram_gather_sm90(const dsf_launch *lc, const void *a
     int64_t d = a->out.dim[2], items = a->out.dim[0] * a->out.dim[1] * (d / CODES);
     unsigned blocks = 0;
     DSF_TRY(flat_grid(&blocks, items));
-    gather_kernel<<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(
-        data_of<uint4>(a->out), data_of<int64_t>(a->rows), data_of<uint8_t>(a->table),
-        data_of<uint8_t>(a->s), unsigned(items), unsigned(d));
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, gather_kernel, blocks, FLAT_THREADS, 0, data_of<uint4>(a->out),
+                 data_of<int64_t>(a->rows), data_of<uint8_t>(a->table), data_of<uint8_t>(a->s),
+                 unsigned(items), unsigned(d));
 }
 
 /* ---- engram_gate ---- */
@@ -102,6 +101,7 @@ __device__ inline uint4 add_value(uint4 x, uint4 value, float gamma)
 /* One (row, stream) a block. */
 template <bool VEC> static __global__ void __launch_bounds__(MAX_THREADS) gate_kernel(gate_args a)
 {
+    begin();
     __shared__ double scratch[3][32];
     __shared__ float shared_gamma;
     unsigned row = blockIdx.x / 4, stream = blockIdx.x % 4, d = a.d;
@@ -160,7 +160,5 @@ extern "C" dsf_status dsf_engram_gate_sm90(const dsf_launch *lc, const void *arg
     bool vec = d % CHUNK == 0 && aligned_to(g.out, 16) && aligned_to(g.x, 16) &&
                aligned_to(g.kv, 16) && aligned_to(g.qw, 16) && aligned_to(g.kw, 16);
     auto kernel = vec ? gate_kernel<true> : gate_kernel<false>;
-    kernel<<<unsigned(4 * a->x.dim[0]), unsigned(threads), 0, dsf_stream(lc)>>>(g);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, kernel, unsigned(4 * a->x.dim[0]), unsigned(threads), 0, g);
 }

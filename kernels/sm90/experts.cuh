@@ -28,13 +28,15 @@ static inline expert_table table_of(const dsf_tensor &codes, const dsf_tensor &s
     return {data_of<const int64_t>(codes), data_of<const int64_t>(scales)};
 }
 
-/* moe.h: silu(min(g, limit)) clamp(v) w of two sums that were rounded to bf16. Every multiplication
- * rounds alone, so that all variants agree; the exponential and the division are within 2 ulp. */
+/* moe.h: silu(min(g, limit)) clamp(v) w of two sums that were rounded to bf16. The exponential and
+ * the quotient are the approximate instructions: within 2 ulp each, and what exp(-g) loses for a
+ * large negative g is nothing against |g|, which the contract's error is a share of. exp overflows
+ * to infinity below g = -88: the quotient is then 0. */
 __device__ inline uint16_t expert_swiglu(float g, float v, float limit, float weight)
 {
     g = fminf(num::round_bf16(g), limit);
     v = fminf(fmaxf(num::round_bf16(v), -limit), limit);
-    float h = __fdiv_rn(g, __fadd_rn(1.0f, expf(-g)));
+    float h = __fdividef(g, __fadd_rn(1.0f, __expf(-g)));
     return num::f32_to_bf16(__fmul_rn(__fmul_rn(h, v), weight));
 }
 

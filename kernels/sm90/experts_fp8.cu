@@ -1,9 +1,9 @@
 /* experts_up and experts_down on the fp8 tensor cores, for many rows: EXPERTS.md.
  *
- * Tile: 128 pairs of one expert (M) by 256 weight rows (N; up: 128 channels, w1 and w3 alternating,
+ * Tile: 128 pairs of one expert (M) by 192 weight rows (N; up: 96 channels, w1 and w3 alternating,
  * so that a thread holds both sums of a channel). Stage: 128 channels of K. One warpgroup expands
- * codes from global memory to e4m3 in shared memory (B) and copies the records (A); two warpgroups
- * multiply, 64 pairs each, or, where a tile has at most 64 pairs, half of the columns each.
+ * codes to e4m3 in shared memory (B); two warpgroups multiply, 64 pairs each, or, where a tile has
+ * at most 64 pairs, half of the columns each. A comes from the records to registers.
  *
  * Arithmetic of an element: for each block of 32 channels part = one wgmma from zero, then
  * acc = fma(part, sx sw, acc), blocks ascending. sx is one number for a row of A: two registers.
@@ -12,7 +12,11 @@
  * Powers of two commute with every rounding here (no sum falls below the normal range: first scale
  * at least 2^-63, all terms multiples of 2^-104). A row whose scales do not fit (a factor of
  * 2^-5..2^6 around the first) makes the tile repeat its K loop with the product sx sw for each
- * element: same bits, slower. */
+ * element: same bits, slower.
+ *
+ * Channels of a block of 32 stand in shared memory and in registers in the order 0-3 8-11 16-19
+ * 24-27 4-7 12-15 20-23 28-31: a lane's fragment of A is then eight bytes of a record in a row. The
+ * tensor core's sum of a block does not depend on places. */
 #include "sm90/experts_fp8.cuh"
 
 namespace
@@ -24,13 +28,15 @@ constexpr int group_threads = 128, groups = 3, threads = groups * group_threads;
 constexpr int tile_m = DSF_EXPERTS_TILE_ROWS, tile_n = DSF_EXPERTS_TILE_COLS;
 constexpr int stage_k = DSF_EXPERTS_STAGE_K, stage_blocks = stage_k / 32;
 constexpr int stages = 3;
-constexpr int chunk_n = 64; /* columns of one wgmma: two buffers of 32 registers */
-/* Registers: the block has 384 x 168 = 128 x 56 + 256 x 224. */
-constexpr int expand_registers = 56, multiply_registers = 224;
+/* Columns of a multiplying warpgroup: three chunks, one a wgmma; two are in flight. */
+constexpr int chunks = 3;
+/* Registers: the block has 384 x 168 = 128 x 88 + 256 x 208. */
+constexpr int expand_registers = 88, multiply_registers = 208;
 /* Tiles whose facts are kept: with at least two stages a tile, the expander is less than four ahead
  * of the multipliers' epilogue. */
 constexpr int facts_kept = 4;
 constexpr int units = tile_n / 32; /* (row, block) pairs of a stage for each expanding thread */
+constexpr int raw_stages = 4;      /* of codes on their way: 2 us, more than the memory is away */
 constexpr int stage_row = 144;     /* bytes: 64 bf16 and one access width against bank conflicts */
 /* The first scale byte of a row from which no sum can leave the normal range. */
 constexpr int least_first = 64;
@@ -46,11 +52,12 @@ struct tile_facts {
 
 struct shared_memory {
     alignas(1024) uint8_t b[stages][tile_n * stage_k];
-    alignas(1024) uint8_t a[stages][tile_m * stage_k];
+    uint4 raw[raw_stages][units * group_threads]; /* codes as they come */
+    uint32_t raw_scale[raw_stages][tile_n];
     float weight_scale[stages][stage_blocks][tile_n]; /* misfit only */
-    uint32_t record_scale[stages][tile_m];            /* four ue8m0 bytes */
     alignas(16) uint8_t staging[2 * 4][16 * stage_row];
     tile_facts facts[facts_kept];
+    int32_t items;
     alignas(8) uint64_t full[stages], empty[stages];
 };
 
@@ -67,44 +74,49 @@ struct ring {
     }
 };
 
+template <bool UP> constexpr int tile_channels = UP ? tile_n / 2 : tile_n;
+
 /* Work item: a tile of pairs and a tile of columns; the columns of one tile of pairs follow one
  * another, so that its records and, from the next tile of the same expert, its weights are found in
- * the L2. */
+ * the L2. The last column tile ends with the row and may overlap the one before: equal bits. */
 struct work {
-    int item, items;
-    __device__ work(const expert_params &p)
-        : item(int(blockIdx.x)), items(*p.lists.n_tiles * p.column_tiles)
-    {
-    }
-    __device__ bool more() const { return item < items; }
-    __device__ void next() { item += int(gridDim.x); }
+    int n; /* items before, in this block */
+
+    __device__ int item() const { return int(blockIdx.x + unsigned(n) * gridDim.x); }
+    __device__ bool more(const shared_memory &s) const { return item() < s.items; }
     __device__ dsf_experts_tile tile(const expert_params &p) const
     {
-        return p.lists.tiles[item / p.column_tiles];
+        return p.lists.tiles[item() / p.column_tiles];
     }
-    __device__ int column(const expert_params &p) const { return item % p.column_tiles; }
+    template <bool UP> __device__ int channel(const expert_params &p) const
+    {
+        return min(item() % p.column_tiles * tile_channels<UP>, p.width - tile_channels<UP>);
+    }
 };
-
-template <bool UP> constexpr int tile_channels = UP ? tile_n / 2 : tile_n;
 
 /* ---- the expanding warpgroup ---- */
 
-/* What an expanding thread reads: block `block` of rows row8 + 8 j of its warp's 64. */
+/* Row of the tile of an expanding thread's unit j. */
+__device__ int unit_row(int j)
+{
+    return int(threadIdx.x) / 32 * (units * 8) + j * 8 + int(threadIdx.x) % 32 / 4;
+}
+
+/* What an expanding thread reads: block threadIdx % 4 of its units' rows. */
 struct weight_rows {
-    const uint8_t *codes, *scales;
-    int step; /* bytes of codes from j to j + 1; of scales: a 16th */
+    const uint8_t *codes, *scales; /* of the block; of the row */
+    int step;                      /* bytes of codes from j to j + 1; of scales: a 16th */
 };
 
-template <bool UP> __device__ weight_rows find_rows(const expert_params &p, int expert, int column)
+template <bool UP> __device__ weight_rows find_rows(const expert_params &p, int expert, int first)
 {
-    int warp = threadIdx.x / 32, row8 = threadIdx.x % 32 / 4, block = threadIdx.x % 4;
-    const expert_table &w = UP && (row8 & 1) ? p.w[1] : p.w[0];
-    int64_t channel =
-        UP ? column * (tile_n / 2) + warp * 32 + row8 / 2 : column * tile_n + warp * 64 + row8;
+    int row = unit_row(0);
+    const expert_table &w = UP && (row & 1) ? p.w[1] : p.w[0];
+    int64_t channel = first + (UP ? row / 2 : row);
     weight_rows r;
     r.step = (UP ? 4 : 8) * (p.k / 2);
-    r.codes = w.codes_of(expert) + channel * (p.k / 2) + block * 16;
-    r.scales = w.scales_of(expert) + channel * (p.k / 32) + block;
+    r.codes = w.codes_of(expert) + channel * (p.k / 2) + threadIdx.x % 4 * 16;
+    r.scales = w.scales_of(expert) + channel * (p.k / 32);
     return r;
 }
 
@@ -125,164 +137,180 @@ __device__ void note_facts(const expert_params &p, const dsf_experts_tile &tile,
     if (t % 4) return; /* whose scales begin with the row's first */
 #pragma unroll
     for (int j = 0; j < units; j++) {
-        int row = t / 32 * 64 + j * 8 + t % 32 / 4;
         uint8_t first = __ldg(rows.scales + j * (rows.step / 16));
-        f.first[row] = num::e8m0_to_f32(first);
-        f.first_byte[row] = first;
-    }
-}
-
-/* 128 channels of the tile's records, rows of 128 bytes with the chunk index xored by row % 8, and
- * their four scales. */
-template <int COPY>
-__device__ void copy_records(const expert_params &p, shared_memory &s, const tile_facts &f,
-                             int slot, int stage)
-{
-    constexpr int per_row = stage_k / COPY, rows_at_once = group_threads / per_row;
-    int t = threadIdx.x, row = t / per_row, at = t % per_row * COPY;
-    uint32_t dst = smem(s.a[slot]) + row * stage_k + ((at & ~15) ^ (row % 8 * 16)) + (at & 15);
-    const uint8_t *src = p.records + stage * stage_k + at;
-    int n = (f.rows > tile_m / 2 ? tile_m : tile_m / 2) / rows_at_once;
-#pragma unroll 2 /* more would take registers from the weights on their way */
-    for (int i = 0; i < n; i++) {
-        const uint8_t *from = src + f.record[row + i * rows_at_once];
-        if constexpr (COPY == 16)
-            ptx::cp_async_16(dst + i * rows_at_once * stage_k, from, COPY);
-        else
-            ptx::cp_async_8(dst + i * rows_at_once * stage_k, from, COPY);
-    }
-    ptx::cp_async_4(smem(&s.record_scale[slot][t]),
-                    p.records + f.record[t] + p.k + stage * stage_blocks, 4);
-}
-
-/* Half of a stage on its way: the units of one half are expanded while the next half's are read. */
-struct fetched {
-    uint4 codes[units / 2];
-    uint32_t scale[units / 2];
-    __device__ void fetch(const weight_rows &r, int i, int half, int stage)
-    {
-        uint32_t at = uint32_t((half * (units / 2) + i) * r.step);
-        codes[i] = ptx::ld_global_nc_v4(r.codes + (at + uint32_t(stage) * (stage_k / 2)));
-        scale[i] = __ldg(r.scales + (at / 16 + uint32_t(stage) * stage_blocks));
-    }
-};
-
-/* The registers reach half a stage ahead, which is less than the memory is away: two stages ahead
- * the lines, one for two stages of a row, are asked into the L2. The four threads of a row take
- * two of its j each, one in either stage. */
-__device__ void prefetch_rows(const weight_rows &r, int stage, int n)
-{
-    int block = threadIdx.x % 4, line = (stage + 2) & ~1;
-    if (line >= n) return;
-    uint32_t at = uint32_t((block + 4 * (stage & 1)) * r.step + line * (stage_k / 2));
-    ptx::prefetch_global_l2(r.codes + at);
-}
-
-/* One block of one row: 32 codes to 32 bytes at dst and dst ^ 16. */
-__device__ void expand_block(const e2m1::table &t, const uint4 &codes, uint8_t *dst, uint8_t *dst2)
-{
-    uint4 x;
-    e2m1::expand(t, codes.x, x.x, x.y);
-    e2m1::expand(t, codes.y, x.z, x.w);
-    *reinterpret_cast<uint4 *>(dst) = x;
-    e2m1::expand(t, codes.z, x.x, x.y);
-    e2m1::expand(t, codes.w, x.z, x.w);
-    *reinterpret_cast<uint4 *>(dst2) = x;
-}
-
-/* All stages of a tile. MISFIT: codes as they are, scales beside them. */
-template <int COPY, bool MISFIT>
-__device__ void expand_tile(const expert_params &p, shared_memory &s, tile_facts &f,
-                            const weight_rows &rows, ring &at)
-{
-    int warp = threadIdx.x / 32, row8 = threadIdx.x % 32 / 4, block = threadIdx.x % 4;
-    uint32_t dst = warp * 64 * stage_k + row8 * stage_k + ((2 * block ^ row8) * 16);
-    int n = p.k / stage_k;
-    uint32_t worst = 0;
-    fetched w;
-#pragma unroll
-    for (int i = 0; i < units / 2; i++) w.fetch(rows, i, 0, 0);
-#pragma unroll 1
-    for (int stage = 0; stage < n; stage++) {
-        prefetch_rows(rows, stage, n);
-        ptx::mbarrier_wait(smem(&s.empty[at.slot]), at.phase ^ 1);
-        copy_records<COPY>(p, s, f, at.slot, stage);
-        uint8_t *b = s.b[at.slot];
-#pragma unroll
-        for (int j = 0; j < units; j++) {
-            constexpr int half = units / 2;
-            uint4 codes = w.codes[j % half];
-            uint32_t scale = w.scale[j % half];
-            w.fetch(rows, j % half, j < half, j < half ? stage : min(stage + 1, n - 1));
-            e2m1::table t = e2m1::plain();
-            if constexpr (MISFIT) {
-                s.weight_scale[at.slot][block][warp * 64 + j * 8 + row8] =
-                    num::e8m0_to_f32(uint8_t(scale));
-            } else {
-                uint32_t shift = scale - f.first_byte[warp * 64 + j * 8 + row8] + e2m1::least;
-                worst = max(worst, shift);
-                t = e2m1::shifted(shift);
-            }
-            expand_block(t, codes, b + dst + j * 8 * stage_k, b + (dst ^ 16) + j * 8 * stage_k);
-        }
-        if (!MISFIT && stage == n - 1 && worst > e2m1::most) f.misfit = 1;
-        ptx::fence_proxy_async();
-        ptx::cp_async_mbarrier_arrive_noinc(smem(&s.full[at.slot]));
-        ptx::mbarrier_arrive(smem(&s.full[at.slot]));
-        at.advance();
+        f.first[unit_row(j)] = num::e8m0_to_f32(first);
+        f.first_byte[unit_row(j)] = first;
     }
 }
 
 /* True when a row of the tile that the thread looks at starts too low for the folded form. */
 __device__ bool too_small(const tile_facts &f)
 {
-    return f.first_byte[threadIdx.x] < least_first ||
-           f.first_byte[threadIdx.x + group_threads] < least_first;
+    int t = threadIdx.x;
+    return f.first_byte[t] < least_first ||
+           f.first_byte[min(t + group_threads, tile_n - 1)] < least_first;
 }
 
-template <bool UP, int COPY> __device__ void expand_all(const expert_params &p, shared_memory &s)
+/* Codes and scales on their way. A thread reads back what it copied itself; a row's scales are
+ * copied by one of its four threads, a warp's own. */
+__device__ void copy_units(shared_memory &s, const weight_rows &r, int stage)
+{
+    int slot = stage % raw_stages, t = threadIdx.x;
+    uint32_t dst = smem(&s.raw[slot][t]);
+    const uint8_t *codes = r.codes + stage * (stage_k / 2);
+    const uint8_t *scales = r.scales + stage * stage_blocks;
+#pragma unroll
+    for (int j = 0; j < units; j++)
+        ptx::cp_async_16(dst + j * group_threads * 16, codes + j * r.step, 16);
+#pragma unroll
+    for (int j = 0; j < units; j += 4) {
+        int mine = j + t % 4;
+        if (mine < units)
+            ptx::cp_async_4(smem(&s.raw_scale[slot][unit_row(mine)]), scales + mine * (r.step / 16),
+                            4);
+    }
+}
+
+/* One block of one row: 32 codes to 32 bytes at dst and dst ^ 16. */
+__device__ void expand_block(const e2m1::table &t, const uint4 &codes, uint8_t *dst, uint8_t *dst2)
+{
+    uint4 even, odd;
+    e2m1::expand(t, codes.x, even.x, odd.x);
+    e2m1::expand(t, codes.y, even.y, odd.y);
+    e2m1::expand(t, codes.z, even.z, odd.z);
+    e2m1::expand(t, codes.w, even.w, odd.w);
+    *reinterpret_cast<uint4 *>(dst) = even;
+    *reinterpret_cast<uint4 *>(dst2) = odd;
+}
+
+/* A unit as it came. */
+struct raw_unit {
+    uint4 codes;
+    uint32_t scale, first;
+    __device__ __forceinline__ void read(const shared_memory &s, const tile_facts &f, int raw,
+                                         int j)
+    {
+        codes = s.raw[raw][j * group_threads + threadIdx.x];
+        scale = reinterpret_cast<const uint8_t *>(&s.raw_scale[raw][unit_row(j)])[threadIdx.x % 4];
+        first = f.first_byte[unit_row(j)];
+    }
+};
+
+/* A stage of the thread's units; returns the largest shift met. MISFIT: codes as they are, scales
+ * beside them. */
+template <bool MISFIT>
+__device__ uint32_t expand_stage(shared_memory &s, const tile_facts &f, int stage, int slot,
+                                 uint32_t worst)
+{
+    int block = threadIdx.x % 4, raw = stage % raw_stages, row8 = threadIdx.x % 32 / 4;
+    uint32_t dst = uint32_t(unit_row(0)) * stage_k + ((2 * block ^ row8) * 16);
+    uint8_t *b = s.b[slot];
+    raw_unit unit[2]; /* read one ahead: the compiler may not move reads over the stores */
+    unit[0].read(s, f, raw, 0);
+#pragma unroll
+    for (int j = 0; j < units; j++) {
+        if (j + 1 < units) unit[(j + 1) % 2].read(s, f, raw, j + 1);
+        const raw_unit &u = unit[j % 2];
+        e2m1::table t = e2m1::plain();
+        if constexpr (MISFIT) {
+            s.weight_scale[slot][block][unit_row(j)] = num::e8m0_to_f32(uint8_t(u.scale));
+        } else {
+            uint32_t shift = u.scale - u.first + e2m1::least;
+            worst = max(worst, shift);
+            t = e2m1::shifted(shift);
+        }
+        expand_block(t, u.codes, b + dst + j * 8 * stage_k, b + (dst ^ 16) + j * 8 * stage_k);
+    }
+    return worst;
+}
+
+template <bool MISFIT>
+__device__ void expand_tile(const expert_params &p, shared_memory &s, tile_facts &f,
+                            const weight_rows &rows, ring &at)
+{
+    int n = p.k / stage_k;
+    uint32_t worst = 0;
+#pragma unroll 1
+    for (int stage = 0; stage < raw_stages - 1; stage++) {
+        if (stage < n) copy_units(s, rows, stage);
+        ptx::cp_async_commit_group();
+    }
+#pragma unroll 1
+    for (int stage = 0; stage < n; stage++) {
+        /* into what the stage before was read from */
+        if (stage + raw_stages - 1 < n) copy_units(s, rows, stage + raw_stages - 1);
+        ptx::cp_async_commit_group();
+        ptx::mbarrier_wait(smem(&s.empty[at.slot]), at.phase ^ 1);
+        ptx::cp_async_wait_group<raw_stages - 1>();
+        __syncwarp();
+        worst = expand_stage<MISFIT>(s, f, stage, at.slot, worst);
+        if (!MISFIT && stage == n - 1 && worst > e2m1::most) f.misfit = 1;
+        ptx::fence_proxy_async();
+        ptx::mbarrier_arrive(smem(&s.full[at.slot]));
+        at.advance();
+    }
+}
+
+template <bool UP> __device__ void expand_all(const expert_params &p, shared_memory &s)
 {
     ring at = {0, 0};
-    int n = 0;
-    for (work w(p); w.more(); w.next(), n++) {
+    for (work w = {0}; w.more(s); w.n++) {
         dsf_experts_tile tile = w.tile(p);
-        tile_facts &f = s.facts[n % facts_kept];
-        weight_rows rows = find_rows<UP>(p, tile.expert, w.column(p));
+        tile_facts &f = s.facts[w.n % facts_kept];
+        weight_rows rows = find_rows<UP>(p, tile.expert, w.channel<UP>(p));
         note_facts<UP>(p, tile, rows, f);
         ptx::bar_sync(1, group_threads);
         if (too_small(f)) f.misfit = 1;
-        expand_tile<COPY, false>(p, s, f, rows, at);
+        expand_tile<false>(p, s, f, rows, at);
         ptx::bar_sync(1, group_threads);
         if (!f.misfit) continue;
         ptx::hide(rows.step); /* or the first pass would keep addresses for this one */
-        expand_tile<COPY, true>(p, s, f, rows, at);
+        expand_tile<true>(p, s, f, rows, at);
     }
 }
 
 /* ---- the multiplying warpgroups ---- */
 
-/* A warp's place in a tile. */
+/* A warp's place in a tile, and its lane's two rows. SPLIT: both warpgroups have the same rows,
+ * each half of the columns. */
 struct place {
-    int row;    /* of the tile: the warp's 16 begin here */
+    int row;    /* of the tile: the lane's first, the second is eight below */
     int column; /* of the tile: the warpgroup's columns begin here */
-    int lane;
-    uint32_t a_offset; /* of the lane's ldmatrix row */
-    __device__ place(int group, int warp, bool split) : lane(threadIdx.x % 32)
+    const uint8_t *record[2];
+
+    __device__ place(const expert_params &p, const tile_facts &f, bool split)
     {
-        row = (split ? 0 : group * 64) + warp * 16;
+        int group = int(threadIdx.x) / group_threads - 1, warp = threadIdx.x / 32 % 4;
+        row = (split ? 0 : group * 64) + warp * 16 + int(threadIdx.x) % 32 / 4;
         column = split ? group * (tile_n / 2) : 0;
-        a_offset = uint32_t(row + lane % 16) * stage_k;
+        record[0] = p.records + f.record[row];
+        record[1] = p.records + f.record[row + 8];
+    }
+    /* The lane's fragment of block `block` of K. */
+    __device__ __forceinline__ void load(uint32_t (&a)[4], int block) const
+    {
+        int at = block * 32 + int(threadIdx.x) % 4 * 8;
+        uint2 x = ptx::ld_global_nc_v2(record[0] + at), y = ptx::ld_global_nc_v2(record[1] + at);
+        a[0] = x.x;
+        a[1] = y.x;
+        a[2] = x.y;
+        a[3] = y.y;
+    }
+    /* The four scale bytes of a stage. */
+    __device__ __forceinline__ uint32_t scales(int i, int k, int stage) const
+    {
+        return __ldg(reinterpret_cast<const uint32_t *>(record[i] + k) + stage);
     }
 };
 
-/* acc[c] = fma(part, s, acc[c]): s0 for the thread's first row, s1 for the second, eight below. */
-template <int N>
-__device__ __forceinline__ void promote(float (&acc)[N], const float (&part)[32], int c, float s0,
+/* acc[c] = fma(part, s, acc[c]): s0 for the thread's first row, s1 for the second. */
+template <int N, int M>
+__device__ __forceinline__ void promote(float (&acc)[N], const float (&part)[M], int c, float s0,
                                         float s1)
 {
 #pragma unroll
-    for (int i = 0; i < 32; i++)
-        acc[c * 32 + i] = __fmaf_rn(part[i], i & 2 ? s1 : s0, acc[c * 32 + i]);
+    for (int i = 0; i < M; i++)
+        acc[c * M + i] = __fmaf_rn(part[i], i & 2 ? s1 : s0, acc[c * M + i]);
 }
 
 __device__ __forceinline__ float scale_byte(uint32_t word, int block)
@@ -290,168 +318,139 @@ __device__ __forceinline__ float scale_byte(uint32_t word, int block)
     return __uint_as_float((block == 3 ? word >> 1 : word << (23 - 8 * block)) & 0x7F800000u);
 }
 
-__device__ __forceinline__ void load_a(uint32_t (&a)[4], uint32_t base, const place &at, int block)
-{
-    int chunk = 2 * block + at.lane / 16;
-    ptx::ldmatrix_x4(a, base + at.a_offset + ((chunk ^ (at.lane % 8)) * 16));
-}
-
-__device__ __forceinline__ void release(shared_memory &s, int slot, int lane)
+__device__ __forceinline__ void release(shared_memory &s, int slot)
 {
     __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(smem(&s.empty[slot]));
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(smem(&s.empty[slot]));
 }
 
-/* What a thread needs of a stage: descriptors, its rows' scales. */
-struct operands {
-    uint32_t a;
-    uint64_t b;
-    uint32_t scale[2];
-    __device__ void take(shared_memory &s, const place &at, const ring &r)
-    {
-        int row = at.row + at.lane / 4;
-        ptx::mbarrier_wait(smem(&s.full[r.slot]), r.phase);
-        a = smem(s.a[r.slot]);
-        b = ptx::wgmma_desc_128b(smem(s.b[r.slot]) + at.column * stage_k);
-        scale[0] = s.record_scale[r.slot][row];
-        scale[1] = s.record_scale[r.slot][row + 8];
-    }
-};
-
-__device__ __forceinline__ void issue(float (&part)[32], const uint32_t (&a)[4], uint64_t b,
+template <int N>
+__device__ __forceinline__ void issue(float (&part)[N / 2], const uint32_t (&a)[4], uint64_t b,
                                       int block, int c)
 {
     ptx::wgmma_fence_operand(part);
     ptx::wgmma_fence();
-    ptx::wgmma<chunk_n>::e4m3_rs(part, a, b + uint64_t((c * chunk_n * stage_k + block * 32) / 16),
-                                 0);
+    ptx::wgmma<N>::e4m3_rs(part, a, b + uint64_t((c * N * stage_k + block * 32) / 16), 0);
     ptx::wgmma_commit_group();
 }
 
-/* State of a stage: one chunk is being multiplied while the one before is promoted. */
-struct flight {
-    float part[2][32];
-    uint32_t a[2][4];
-    float scale[2][2];
-    operands o;
-    /* Fragments and scales of a block. */
-    __device__ __forceinline__ void load(const place &at, int block)
-    {
-        load_a(a[block % 2], o.a, at, block);
-        scale[block % 2][0] = scale_byte(o.scale[0], block);
-        scale[block % 2][1] = scale_byte(o.scale[1], block);
-    }
-};
-
-/* Nothing is in flight from one stage to the next: the compiler would serialise what crosses the
- * loop's end; the other warpgroup fills the gap. */
-template <int CHUNKS>
-__device__ __forceinline__ void multiply(shared_memory &s, float (&acc)[CHUNKS * 32],
-                                         const place &at, int n, ring &r)
+/* The K loop in chunks of N columns: while one is multiplied, the one before is promoted. Nothing
+ * is in flight from one stage to the next: the compiler would serialise what crosses the loop's
+ * end; the other warpgroup fills the gap. Fragments and scales are read a stage ahead. */
+template <int N>
+__device__ __forceinline__ void multiply(shared_memory &s, float (&acc)[chunks * N / 2],
+                                         const place &at, int k, ring &r)
 {
-    constexpr int all = stage_blocks * CHUNKS;
-    flight f;
+    constexpr int all = stage_blocks * chunks;
+    int n = k / stage_k;
+    float part[2][N / 2];
+    uint32_t a[stage_blocks][4], next[2];
 #pragma unroll
-    for (int i = 0; i < CHUNKS * 32; i++) acc[i] = 0;
+    for (int i = 0; i < chunks * N / 2; i++) acc[i] = 0;
+#pragma unroll
+    for (int i = 0; i < stage_blocks; i++) at.load(a[i], i);
+    next[0] = at.scales(0, k, 0);
+    next[1] = at.scales(1, k, 0);
 #pragma unroll 1
     for (int stage = 0; stage < n; stage++) {
-        f.o.take(s, at, r);
-        f.load(at, 0);
-        issue(f.part[0], f.a[0], f.o.b, 0, 0);
+        int ahead = min(stage + 1, n - 1);
+        uint32_t word0 = next[0], word1 = next[1];
+        ptx::mbarrier_wait(smem(&s.full[r.slot]), r.phase);
+        uint64_t b = ptx::wgmma_desc_128b(smem(s.b[r.slot]) + at.column * stage_k);
+        issue<N>(part[0], a[0], b, 0, 0);
+        next[0] = at.scales(0, k, ahead);
+        next[1] = at.scales(1, k, ahead);
 #pragma unroll
         for (int i = 0; i < all; i++) {
-            int next = i + 1, block = next / CHUNKS, c = next % CHUNKS;
-            if (next < all) {
-                if (c == 0) f.load(at, block);
-                issue(f.part[next % 2], f.a[block % 2], f.o.b, block, c);
+            int block = (i + 1) / chunks, c = (i + 1) % chunks;
+            if (i + 1 < all) {
+                issue<N>(part[(i + 1) % 2], a[block], b, block, c);
                 ptx::wgmma_wait_group<1>();
             } else {
                 ptx::wgmma_wait_group<0>();
-                release(s, r.slot, at.lane);
+                release(s, r.slot);
             }
-            ptx::wgmma_fence_operand(f.part[i % 2]);
-            promote(acc, f.part[i % 2], i % CHUNKS, f.scale[i / CHUNKS % 2][0],
-                    f.scale[i / CHUNKS % 2][1]);
+            if (c == 0) at.load(a[block - 1], ahead * stage_blocks + block - 1);
+            ptx::wgmma_fence_operand(part[i % 2]);
+            promote(acc, part[i % 2], i % chunks, scale_byte(word0, i / chunks),
+                    scale_byte(word1, i / chunks));
         }
         r.advance();
     }
 }
 
 /* The same with a scale for each element. */
-template <int CHUNKS>
-__device__ __forceinline__ void multiply_misfit(shared_memory &s, float (&acc)[CHUNKS * 32],
-                                                const place &at, int n, ring &r)
+template <int N>
+__device__ __forceinline__ void multiply_misfit(shared_memory &s, float (&acc)[chunks * N / 2],
+                                                const place &at, int k, ring &r)
 {
-    float part[32];
+    float part[N / 2];
     uint32_t a[4];
-    int row = at.row + at.lane / 4, q = at.lane % 4;
+    int q = threadIdx.x % 4;
 #pragma unroll
-    for (int i = 0; i < CHUNKS * 32; i++) acc[i] = 0;
+    for (int i = 0; i < chunks * N / 2; i++) acc[i] = 0;
 #pragma unroll 1
-    for (int stage = 0; stage < n; stage++) {
+    for (int stage = 0; stage < k / stage_k; stage++) {
         ptx::mbarrier_wait(smem(&s.full[r.slot]), r.phase);
         uint64_t b = ptx::wgmma_desc_128b(smem(s.b[r.slot]) + at.column * stage_k);
 #pragma unroll 1
         for (int block = 0; block < stage_blocks; block++) {
-            load_a(a, smem(s.a[r.slot]), at, block);
-            float s0 = num::e8m0_to_f32(uint8_t(s.record_scale[r.slot][row] >> 8 * block));
-            float s1 = num::e8m0_to_f32(uint8_t(s.record_scale[r.slot][row + 8] >> 8 * block));
+            at.load(a, stage * stage_blocks + block);
+            float s0 = num::e8m0_to_f32(uint8_t(at.scales(0, k, stage) >> 8 * block));
+            float s1 = num::e8m0_to_f32(uint8_t(at.scales(1, k, stage) >> 8 * block));
 #pragma unroll
-            for (int c = 0; c < CHUNKS; c++) {
-                ptx::wgmma_fence_operand(part);
-                ptx::wgmma_fence();
-                ptx::wgmma<chunk_n>::e4m3_rs(
-                    part, a, b + uint64_t((c * chunk_n * stage_k + block * 32) / 16), 0);
-                ptx::wgmma_commit_group();
+            for (int c = 0; c < chunks; c++) {
+                issue<N>(part, a, b, block, c);
                 ptx::wgmma_wait_group<0>();
                 ptx::wgmma_fence_operand(part);
-                const float *w = &s.weight_scale[r.slot][block][at.column + c * chunk_n + 2 * q];
+                const float *w = &s.weight_scale[r.slot][block][at.column + c * N + 2 * q];
 #pragma unroll
-                for (int i = 0; i < 32; i++) {
+                for (int i = 0; i < N / 2; i++) {
                     float scale = __fmul_rn(i & 2 ? s1 : s0, w[i / 4 * 8 + (i & 1)]);
-                    acc[c * 32 + i] = __fmaf_rn(part[i], scale, acc[c * 32 + i]);
+                    acc[c * (N / 2) + i] = __fmaf_rn(part[i], scale, acc[c * (N / 2) + i]);
                 }
             }
         }
-        release(s, r.slot, at.lane);
+        release(s, r.slot);
         r.advance();
     }
 }
 
-/* Through the warp's staging rows to 16-byte stores. */
-template <bool UP, int CHUNKS>
+/* Through the warp's staging rows to 16-byte stores. first: the tile's first channel. */
+template <bool UP, int N>
 __device__ void store(const expert_params &p, uint8_t *staging, const tile_facts &f,
-                      const float (&acc)[CHUNKS * 32], const place &at, int column_tile)
+                      const float (&acc)[chunks * N / 2], const place &at, int64_t first)
 {
-    constexpr int channels = UP ? chunk_n / 2 : chunk_n; /* of a chunk */
-    constexpr int pieces = channels / 8;                 /* of 16 bytes, a row */
-    int q = at.lane % 4, r = at.lane / 4;
+    constexpr int channels = UP ? N / 2 : N; /* of a chunk */
+    constexpr int pieces = channels / 8;     /* of 16 bytes, a row */
+    int lane = threadIdx.x % 32, q = lane % 4, r = lane / 4;
     bool misfit = f.misfit != 0;
-    float weight0 = UP ? f.weight[at.row + r] : 0, weight1 = UP ? f.weight[at.row + r + 8] : 0;
-    int64_t first = int64_t(column_tile) * tile_channels<UP> + at.column / (UP ? 2 : 1);
+    float weight0 = UP ? f.weight[at.row] : 0, weight1 = UP ? f.weight[at.row + 8] : 0;
+    first += at.column / (UP ? 2 : 1);
 #pragma unroll
-    for (int c = 0; c < CHUNKS; c++) {
-        const float *scale = &f.first[at.column + c * chunk_n + 2 * q];
+    for (int c = 0; c < chunks; c++) {
+        const float *scale = &f.first[at.column + c * N + 2 * q];
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
+        for (int j = 0; j < N / 8; j++) {
+            const float *v = &acc[c * (N / 2) + 4 * j];
             float s0 = misfit ? 1.0f : scale[8 * j], s1 = misfit ? 1.0f : scale[8 * j + 1];
-            float x0 = acc[c * 32 + 4 * j] * s0, x1 = acc[c * 32 + 4 * j + 1] * s1;
-            float y0 = acc[c * 32 + 4 * j + 2] * s0, y1 = acc[c * 32 + 4 * j + 3] * s1;
             uint8_t *to = staging + r * stage_row + (4 * j + q) * (UP ? 2 : 4);
             if constexpr (UP) {
-                *reinterpret_cast<uint16_t *>(to) = expert_swiglu(x0, x1, p.limit, weight0);
+                *reinterpret_cast<uint16_t *>(to) =
+                    expert_swiglu(v[0] * s0, v[1] * s1, p.limit, weight0);
                 *reinterpret_cast<uint16_t *>(to + 8 * stage_row) =
-                    expert_swiglu(y0, y1, p.limit, weight1);
+                    expert_swiglu(v[2] * s0, v[3] * s1, p.limit, weight1);
             } else {
-                *reinterpret_cast<uint32_t *>(to) = num::pack_bf16(x0, x1);
-                *reinterpret_cast<uint32_t *>(to + 8 * stage_row) = num::pack_bf16(y0, y1);
+                *reinterpret_cast<uint32_t *>(to) = num::pack_bf16(v[0] * s0, v[1] * s1);
+                *reinterpret_cast<uint32_t *>(to + 8 * stage_row) =
+                    num::pack_bf16(v[2] * s0, v[3] * s1);
             }
         }
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < 16 * pieces / 32; i++) {
-            int row = (i * 32 + at.lane) / pieces, piece = at.lane % pieces;
-            int64_t pair = f.pair[at.row + row];
+            int row = (i * 32 + lane) / pieces, piece = lane % pieces;
+            int64_t pair = f.pair[at.row - r + row];
             if (pair >= 0)
                 *reinterpret_cast<uint4 *>(p.out + pair * p.width + first + c * channels +
                                            piece * 8) =
@@ -461,78 +460,82 @@ __device__ void store(const expert_params &p, uint8_t *staging, const tile_facts
     }
 }
 
-template <bool UP, int CHUNKS>
+template <bool UP, int N>
 __device__ __forceinline__ void multiply_tile(const expert_params &p, shared_memory &s,
-                                              const tile_facts &f, int group, int warp,
-                                              const work &w, ring &r)
+                                              const tile_facts &f, const work &w, ring &r)
 {
-    float acc[CHUNKS * 32];
-    const place at(group, warp, CHUNKS * chunk_n < tile_n);
-    int n = p.k / stage_k;
-    multiply<CHUNKS>(s, acc, at, n, r);
-    if (f.misfit) multiply_misfit<CHUNKS>(s, acc, at, n, r);
+    float acc[chunks * N / 2];
+    const place at(p, f, N * chunks < tile_n);
+    multiply<N>(s, acc, at, p.k, r);
+    if (f.misfit) multiply_misfit<N>(s, acc, at, p.k, r);
     int own = int(threadIdx.x) / 32 - 4;
     ptx::hide(own); /* or the address would take a register through the K loop */
-    store<UP, CHUNKS>(p, s.staging[own], f, acc, at, w.column(p));
+    store<UP, N>(p, s.staging[own], f, acc, at, w.channel<UP>(p));
 }
 
 template <bool UP> __device__ void multiply_all(const expert_params &p, shared_memory &s)
 {
-    int group = threadIdx.x / group_threads - 1, warp = threadIdx.x / 32 % 4;
     ring r = {0, 0};
-    int n = 0;
-    for (work w(p); w.more(); w.next(), n++) {
-        const tile_facts &f = s.facts[n % facts_kept];
+    for (work w = {0}; w.more(s); w.n++) {
+        const tile_facts &f = s.facts[w.n % facts_kept];
         ptx::mbarrier_wait(smem(&s.full[r.slot]), r.phase); /* the facts are there, too */
         if (f.rows > tile_m / 2)
-            multiply_tile<UP, 4>(p, s, f, group, warp, w, r);
+            multiply_tile<UP, tile_n / chunks>(p, s, f, w, r);
         else
-            multiply_tile<UP, 2>(p, s, f, group, warp, w, r);
+            multiply_tile<UP, tile_n / chunks / 2>(p, s, f, w, r);
     }
 }
 
-template <bool UP, int COPY>
+template <bool UP>
 __global__ void __launch_bounds__(threads, 1) experts_fp8(const __grid_constant__ expert_params p)
 {
     extern __shared__ __align__(1024) uint8_t memory[];
     shared_memory &s = *reinterpret_cast<shared_memory *>(memory);
     if (threadIdx.x == 0) {
+        s.items = *p.lists.n_tiles * p.column_tiles;
         for (int i = 0; i < stages; i++) {
-            ptx::mbarrier_init(smem(&s.full[i]), 2 * group_threads); /* stores, copies */
-            ptx::mbarrier_init(smem(&s.empty[i]), 2 * 4);            /* warps */
+            ptx::mbarrier_init(smem(&s.full[i]), group_threads);
+            ptx::mbarrier_init(smem(&s.empty[i]), 2 * 4); /* warps */
         }
         ptx::fence_mbarrier_init();
     }
     __syncthreads();
     if (threadIdx.x < group_threads) {
         ptx::setmaxnreg_dec<expand_registers>();
-        expand_all<UP, COPY>(p, s);
+        expand_all<UP>(p, s);
     } else {
         ptx::setmaxnreg_inc<multiply_registers>();
         multiply_all<UP>(p, s);
     }
 }
 
-template <bool UP, int COPY> dsf_status launch(const dsf_launch *lc, const expert_params &p)
+template <bool UP> dsf_status launch(const dsf_launch *lc, const expert_params &p)
 {
     int device = 0, processors = 0;
     DSF_CUDA_TRY(cudaGetDevice(&device));
     DSF_CUDA_TRY(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
     int bytes = int(sizeof(shared_memory));
-    DSF_CUDA_TRY(cudaFuncSetAttribute(experts_fp8<UP, COPY>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    experts_fp8<UP, COPY><<<unsigned(processors), threads, size_t(bytes), dsf_stream(lc)>>>(p);
+    DSF_CUDA_TRY(
+        cudaFuncSetAttribute(experts_fp8<UP>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    experts_fp8<UP><<<unsigned(processors), threads, size_t(bytes), dsf_stream(lc)>>>(p);
     DSF_CUDA_TRY(cudaGetLastError());
     return DSF_OK;
 }
 
-/* Records of a multiple of 16 bytes are copied by 16, others by 8. */
-template <bool UP> dsf_status run(const dsf_launch *lc, expert_params &p)
+template <bool UP>
+dsf_status run(const dsf_launch *lc, expert_params &p, const dsf_experts_lists &lists)
 {
-    p.column_tiles = p.width / tile_channels<UP>;
-    dsf_status status = dsf_experts_group(dsf_stream(lc), p.ids, p.lists);
-    if (status != DSF_OK) return status;
-    return p.k % 512 ? launch<UP, 8>(lc, p) : launch<UP, 16>(lc, p);
+    cudaStream_t stream = dsf_stream(lc);
+    p.lists = lists_in(lc->scratch, lists);
+    p.listed = lists.listed;
+    p.column_tiles = (p.width + tile_channels<UP> - 1) / tile_channels<UP>;
+    if (lists.listed) {
+        dsf_status status = dsf_experts_group(stream, p.ids, p.lists);
+        if (status != DSF_OK) return status;
+    }
+    if (lists.tile_rows < tile_m)
+        return UP ? dsf_experts_decode_up(stream, p) : dsf_experts_decode_down(stream, p);
+    return launch<UP>(lc, p);
 }
 
 } // namespace
@@ -551,9 +554,7 @@ extern "C" dsf_status dsf_experts_up_sm90fp8(const dsf_launch *lc, const void *a
     p.width = int(a->out.dim[2]);
     p.slots = int(a->out.dim[1]);
     p.limit = a->limit;
-    p.lists =
-        lists_in(lc->scratch, dsf_experts_tune_lists(a->ids.dim[0], a->ids.dim[1], a->w1.dim[0]));
-    return run<true>(lc, p);
+    return run<true>(lc, p, dsf_experts_tune_lists(a->ids.dim[0], a->ids.dim[1], a->w1.dim[0]));
 }
 
 extern "C" dsf_status dsf_experts_down_sm90fp8(const dsf_launch *lc, const void *args)
@@ -567,7 +568,5 @@ extern "C" dsf_status dsf_experts_down_sm90fp8(const dsf_launch *lc, const void 
     p.k = int(a->h.dim[2]);
     p.width = int(a->out.dim[2]);
     p.slots = 1;
-    p.lists =
-        lists_in(lc->scratch, dsf_experts_tune_lists(a->ids.dim[0], a->ids.dim[1], a->w2.dim[0]));
-    return run<false>(lc, p);
+    return run<false>(lc, p, dsf_experts_tune_lists(a->ids.dim[0], a->ids.dim[1], a->w2.dim[0]));
 }

@@ -85,12 +85,12 @@ __global__ void __launch_bounds__(DSF_EXPERTS_MOST, 1) scan_experts(const expert
     if (e < l.experts)
         for (int b = 0; b < l.blocks; b++) rows += l.counts[int64_t(b) * l.experts + e];
     int32_t first = scan_block(rows, sums, &total);
-    int32_t n = (rows + DSF_EXPERTS_TILE_ROWS - 1) / DSF_EXPERTS_TILE_ROWS;
+    int32_t n = (rows + l.tile_rows - 1) / l.tile_rows;
     int32_t tile = scan_block(n, sums, &total);
     if (e == 0) *l.n_tiles = total;
     for (int i = 0; i < n; i++) {
-        int at = i * DSF_EXPERTS_TILE_ROWS;
-        l.tiles[tile + i] = {e, first + at, min(rows - at, int(DSF_EXPERTS_TILE_ROWS)), 0};
+        int at = i * l.tile_rows;
+        l.tiles[tile + i] = {e, first + at, min(rows - at, l.tile_rows), 0};
     }
     if (e >= l.experts) return;
     for (int b = 0; b < l.blocks; b++) {

@@ -7,7 +7,7 @@
 
 /* The lists' parts as device pointers. */
 struct expert_lists {
-    int32_t pairs, experts, blocks;
+    int32_t pairs, experts, tile_rows, blocks;
     int32_t *order, *rank, *counts, *n_tiles;
     dsf_experts_tile *tiles;
 };
@@ -16,6 +16,7 @@ static inline expert_lists lists_in(uint8_t *workspace, const dsf_experts_lists 
 {
     return {l.pairs,
             l.experts,
+            l.tile_rows,
             l.blocks,
             reinterpret_cast<int32_t *>(workspace + l.order),
             reinterpret_cast<int32_t *>(workspace + l.rank),

@@ -9,9 +9,12 @@
 namespace fused
 {
 
-/* bf16 as the bits of a double 2^-896 times as large: exponents 0..254 stay what they are, and so
- * zeros and subnormals need no care. A factor times 2^896 makes up for it; the product is exact
- * (24 + 8 bits), and in an fma it is rounded once, with the sum. */
+/* bf16 as the bits of a double 2^-896 times as large: its exponents are those of bf16, subnormal
+ * ones included, so that a shift is all there is to it. Products with f32 factors are exact (24 + 8
+ * bits), and a sum of them 2^-896 times as large as it should be has the exponent of its f32: the
+ * way back is a shift, too, after the rounding. That spares the conversion instructions, which the
+ * chip has few units for. Double's own subnormals are f32's from 2^-149 down to 2^-178: only what
+ * lies below that is lost. */
 __device__ inline double low_scaled(uint32_t v)
 {
     return __hiloint2double(int((int32_t(v << 16) >> 3) & 0x8FFFE000), 0);
@@ -20,7 +23,15 @@ __device__ inline double high_scaled(uint32_t v)
 {
     return __hiloint2double(int((int32_t(v) >> 3) & 0x8FFFE000), 0);
 }
-constexpr double unscale = 0x1p896;
+
+/* 2^896 v rounded to f32, nearest even; |v| < 2^-768. */
+__device__ inline float narrow(double v)
+{
+    uint64_t b = uint64_t(__double_as_longlong(v));
+    uint64_t rounded = b + 0x0FFFFFFF + (b >> 29 & 1);
+    return __uint_as_float((uint32_t(rounded >> 29) & 0x7FFFFFFF) |
+                           (uint32_t(b >> 32) & 0x80000000));
+}
 
 /* Largest magnitude of the group of 32 that this lane and its neighbours hold. All lanes call it.
  */
@@ -97,13 +108,15 @@ __device__ inline void scale_chunk(float (&x)[CHUNK], uint4 weight, float factor
 }
 
 /* Turns the pairs among channels [c, c + 8) that lie in the tail from `plain` on (even); cs: this
- * row's cosines and sines. */
-__device__ inline void rotate_chunk(float (&x)[CHUNK], const float2 *cs, unsigned c, unsigned plain)
+ * row's cosines and sines; sign -1: back. */
+__device__ inline void rotate_chunk(float (&x)[CHUNK], const float2 *cs, unsigned c, unsigned plain,
+                                    float sign = 1.0f)
 {
 #pragma unroll
     for (unsigned i = 0; i < CHUNK; i += 2) {
         if (c + i < plain) continue;
         float2 a = cs[(c + i - plain) / 2];
+        a.y *= sign;
         float re = x[i], im = x[i + 1];
         x[i] = num::round_bf16(__fsub_rn(__fmul_rn(re, a.x), __fmul_rn(im, a.y)));
         x[i + 1] = num::round_bf16(__fadd_rn(__fmul_rn(re, a.y), __fmul_rn(im, a.x)));

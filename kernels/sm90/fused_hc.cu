@@ -30,14 +30,14 @@ static __global__ void __launch_bounds__(THREADS) boundary_row(operands o, mixes
 {
     __shared__ factors f;
     __shared__ double part[WARPS][SUMS], total[SUMS];
+    __shared__ float entries[32];
     const int64_t row = blockIdx.x;
     const unsigned t = threadIdx.x;
     uint16_t *out = o.out + row * STREAMS * o.d;
     const uint16_t *x = o.x + row * STREAMS * o.d;
     fused::let_follow();
     ptx::griddepcontrol_wait();
-    if (t < COEFFICIENTS)
-        reinterpret_cast<double *>(&f)[t] = factor(o.post, o.comb, o.pre, row, int(t));
+    if (t < COEFFICIENTS) put_factor(f, int(t), factor(o.post, o.comb, o.pre, row, int(t)));
     __syncthreads();
     double sums[SUMS] = {0};
     for (unsigned c = CHUNK * t; c < o.d; c += CHUNK * THREADS) {
@@ -64,7 +64,13 @@ static __global__ void __launch_bounds__(THREADS) boundary_row(operands o, mixes
         total[t] = s;
     }
     __syncthreads();
-    if (t == 0) finish(m, row, total, total[MIXES], int64_t(STREAMS) * o.d);
+    if (t < 32) { /* the first warp: rows are few or narrow where this kernel is wanted */
+        mix_weights w = mix_weights_of(m);
+        entries[t] = mix_lane(m, row, t < MIXES ? float(total[t]) : 0.0f, total[MIXES],
+                              int64_t(STREAMS) * o.d, w.weight, w.base);
+        __syncwarp();
+        if (t == 0) mix_close(m, row, entries + 8);
+    }
     float by = fused::norm_factor(total[MIXES + 1], o.d, o.eps);
     for (unsigned base = 0; base < o.d; base += CHUNK * THREADS) {
         unsigned c = base + CHUNK * t;

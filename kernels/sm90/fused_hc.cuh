@@ -16,23 +16,30 @@ namespace boundary
 
 enum { STREAMS = 4, MIXES = 24, COEFFICIENTS = 24 };
 
-/* One row's factors, times 2^896: post, then comb[j][k], then pre. */
-struct factors {
+/* One row's factors: post, then comb[j][k], then pre. */
+struct __align__(16) factors
+{
     double post[STREAMS], comb[STREAMS][STREAMS], pre[STREAMS];
+    double pad[2]; /* rows in shared memory fall on all banks */
 };
-static_assert(sizeof(factors) == COEFFICIENTS * sizeof(double), "a table of 24 doubles");
+static_assert(offsetof(factors, pad) == COEFFICIENTS * sizeof(double), "a table of 24 doubles");
+
+__device__ inline void put_factor(factors &f, int i, double v)
+{
+    reinterpret_cast<double *>(&f)[i] = v;
+}
 
 /* Entry i of a row's factors. */
 __device__ inline double factor(const float *post, const float *comb, const float *pre, int64_t row,
                                 int i)
 {
     float v = i < 4 ? post[row * 4 + i] : i < 20 ? comb[row * 16 + i - 4] : pre[row * 4 + i - 20];
-    return double(v) * fused::unscale;
+    return double(v);
 }
 
 __device__ inline uint32_t pack(double low, double high)
 {
-    return num::pack_bf16(__double2float_rn(low), __double2float_rn(high));
+    return num::pack_bf16(fused::narrow(low), fused::narrow(high));
 }
 
 /* Two channels: x[j] of the four streams and y in, out[k] back. */
@@ -92,34 +99,27 @@ __device__ inline float sigmoid(float x)
     return __fdividef(x < 0 ? e : 1.0f, 1.0f + e);
 }
 
-/* Sinkhorn's rounds on one row, in registers: a reciprocal (1 ulp) and a product are within the 3 u
- * a round that the contract counts. */
+/* Sinkhorn's rounds for one row by one thread: c[j][k] = a[j] k0[j][k] b[k], of which only a and b
+ * change, four reciprocals a half round. A sum of four, a fused multiply-add, a reciprocal (1 ulp)
+ * and a product are within what the contract counts for a round. */
 __device__ inline void sinkhorn(float (&c)[STREAMS][STREAMS], float eps, int iters)
 {
-#pragma unroll
-    for (int j = 0; j < STREAMS; j++) {
-        float most = fmaxf(fmaxf(c[j][0], c[j][1]), fmaxf(c[j][2], c[j][3])), sum = 0;
-#pragma unroll
-        for (int k = 0; k < STREAMS; k++) sum += c[j][k] = expf(c[j][k] - most);
-        float r = __fdividef(1.0f, sum);
-#pragma unroll
-        for (int k = 0; k < STREAMS; k++) c[j][k] = fmaf(c[j][k], r, eps);
-    }
+    float a[STREAMS] = {1, 1, 1, 1}, b[STREAMS] = {1, 1, 1, 1};
 #pragma unroll 1
     for (int t = 0; t < iters; t++) {
 #pragma unroll
         for (int j = 0; j < STREAMS && t > 0; j++) {
-            float r = __fdividef(1.0f, (c[j][0] + c[j][1]) + (c[j][2] + c[j][3]) + eps);
-#pragma unroll
-            for (int k = 0; k < STREAMS; k++) c[j][k] *= r;
+            float sum = fmaf(c[j][0], b[0], c[j][1] * b[1]) + fmaf(c[j][2], b[2], c[j][3] * b[3]);
+            a[j] *= ptx::rcp_approx(fmaf(a[j], sum, eps));
         }
 #pragma unroll
         for (int k = 0; k < STREAMS; k++) {
-            float r = __fdividef(1.0f, (c[0][k] + c[1][k]) + (c[2][k] + c[3][k]) + eps);
-#pragma unroll
-            for (int j = 0; j < STREAMS; j++) c[j][k] *= r;
+            float sum = fmaf(c[0][k], a[0], c[1][k] * a[1]) + fmaf(c[2][k], a[2], c[3][k] * a[3]);
+            b[k] *= ptx::rcp_approx(fmaf(b[k], sum, eps));
         }
     }
+#pragma unroll
+    for (int i = 0; i < STREAMS * STREAMS; i++) c[i / 4][i % 4] *= a[i / 4] * b[i % 4];
 }
 
 struct mixes {
@@ -129,29 +129,44 @@ struct mixes {
     int iters;
 };
 
-/* sums: the 24 products of the stream with fn, its sum of squares over q numbers. */
-__device__ inline void finish(const mixes &m, int64_t row, const double *sums, double squares,
-                              int64_t q)
+/* A warp on one row. Lane i < 24 has the sum of products with row i of fn, all have the sum of the
+ * q squares. Lanes 0 to 7 finish pre and post; lanes 8 to 23 return an entry of the softmax that
+ * Sinkhorn starts from. weight, base: of this lane's output. */
+__device__ inline float mix_lane(const mixes &m, int64_t row, float sum, double squares, int64_t q,
+                                 float weight, float base)
 {
-    double r = 1.0 / sqrt(squares / double(q) + double(m.norm_eps));
-    float arg[MIXES];
-#pragma unroll
-    for (int i = 0; i < MIXES; i++)
-        arg[i] = float(sums[i] * r *
-                           double(m.scale[i < 4   ? 0
-                                          : i < 8 ? 1
-                                                  : 2]) +
-                       double(m.base[i]));
-    float4 *pre = reinterpret_cast<float4 *>(m.pre) + row;
-    float4 *post = reinterpret_cast<float4 *>(m.post) + row;
+    const unsigned all = 0xFFFFFFFFu, lane = threadIdx.x % 32;
+    float r = __frsqrt_rn(__double2float_rn(squares / double(q)) + m.norm_eps);
+    float arg = fmaf(sum * r, weight, base);
+    if (lane < 4) m.pre[row * 4 + lane] = sigmoid(arg) + m.hc_eps;
+    if (lane >= 4 && lane < 8) m.post[row * 4 + lane - 4] = 2 * sigmoid(arg);
+    float most = fmaxf(arg, __shfl_xor_sync(all, arg, 1));
+    most = fmaxf(most, __shfl_xor_sync(all, most, 2));
+    float e = expf(arg - most);
+    float total = e + __shfl_xor_sync(all, e, 1);
+    total += __shfl_xor_sync(all, total, 2);
+    return fmaf(e, ptx::rcp_approx(total), m.hc_eps);
+}
+
+/* What a lane of mix_lane() reads of the weights. */
+struct mix_weights {
+    float weight, base;
+};
+
+__device__ inline mix_weights mix_weights_of(const mixes &m)
+{
+    const unsigned lane = threadIdx.x % 32;
+    if (lane >= MIXES) return {0, 0};
+    return {m.scale[lane < 4 ? 0 : lane < 8 ? 1 : 2], m.base[lane]};
+}
+
+/* The last step of one row by one thread: the 16 entries of mix_lane(), in shared memory. */
+__device__ inline void mix_close(const mixes &m, int64_t row, const float *entries)
+{
     float4 *comb = reinterpret_cast<float4 *>(m.comb) + 4 * row;
-    *pre = make_float4(sigmoid(arg[0]) + m.hc_eps, sigmoid(arg[1]) + m.hc_eps,
-                       sigmoid(arg[2]) + m.hc_eps, sigmoid(arg[3]) + m.hc_eps);
-    *post = make_float4(2 * sigmoid(arg[4]), 2 * sigmoid(arg[5]), 2 * sigmoid(arg[6]),
-                        2 * sigmoid(arg[7]));
     float c[STREAMS][STREAMS];
 #pragma unroll
-    for (int i = 0; i < 16; i++) c[i / 4][i % 4] = arg[8 + i];
+    for (int i = 0; i < STREAMS * STREAMS; i++) c[i / 4][i % 4] = entries[i];
     sinkhorn(c, m.hc_eps, m.iters);
 #pragma unroll
     for (int j = 0; j < STREAMS; j++) comb[j] = make_float4(c[j][0], c[j][1], c[j][2], c[j][3]);

@@ -77,24 +77,41 @@ __device__ inline void load(loaded &v, const lane_row &r, unsigned d, unsigned c
     v.y = ptx::ld_global_nc_v4(r.y + c);
 }
 
-template <bool PARTS>
-__device__ inline uint4 sublayer(const loaded &v, const lane_row &r, const operands &o, unsigned c)
+/* PARTS: how many a row has, so that their loads are under way together; ANY: as many as there are.
+ */
+constexpr int ANY = -1;
+
+__device__ inline void add_chunk(float (&sum)[CHUNK], uint4 v)
 {
-    if (!PARTS) return v.y;
-    float sum[CHUNK] = {0}, p[CHUNK];
-    for (unsigned e = 0; e < o.n_parts; e++) {
-        unpack_chunk(p, ptx::ld_global_nc_v4(r.parts + int64_t(e) * o.d + c));
-#pragma unroll
-        for (int i = 0; i < CHUNK; i++) sum[i] = __fadd_rn(sum[i], p[i]);
-    }
-    unpack_chunk(p, v.y);
+    float p[CHUNK];
+    unpack_chunk(p, v);
 #pragma unroll
     for (int i = 0; i < CHUNK; i++) sum[i] = __fadd_rn(sum[i], p[i]);
+}
+
+template <int PARTS>
+__device__ inline uint4 sublayer(const loaded &v, const lane_row &r, const operands &o, unsigned c)
+{
+    if (PARTS == 0) return v.y;
+    float sum[CHUNK] = {0};
+    if (PARTS == ANY) {
+#pragma unroll 1
+        for (unsigned e = 0; e < o.n_parts; e++)
+            add_chunk(sum, ptx::ld_global_nc_v4(r.parts + int64_t(e) * o.d + c));
+    } else {
+        uint4 part[PARTS > 0 ? PARTS : 1];
+#pragma unroll
+        for (int e = 0; e < PARTS; e++)
+            part[e] = ptx::ld_global_nc_v4(r.parts + int64_t(e) * o.d + c);
+#pragma unroll
+        for (int e = 0; e < PARTS; e++) add_chunk(sum, part[e]);
+    }
+    add_chunk(sum, v.y);
     return pack_chunk(sum);
 }
 
 /* Expands, stores, and asks for the next tile in the registers that became free. */
-template <bool PARTS>
+template <int PARTS>
 __device__ inline void step_row(uint4 (&out)[STREAMS], loaded &v, lane_sums &s, int r,
                                 const operands &o, const lane_row &row, const factors &f,
                                 unsigned c, bool more)
@@ -103,7 +120,7 @@ __device__ inline void step_row(uint4 (&out)[STREAMS], loaded &v, lane_sums &s, 
     row_of_tile<false>(out, h, s, r, v.x, sublayer<PARTS>(v, row, o, c), f);
     if (more) load(v, row, o.d, c + tile);
     if (PARTS && more)
-        for (unsigned e = 0; e < o.n_parts; e++)
+        for (unsigned e = 0; e < (PARTS > 0 ? unsigned(PARTS) : o.n_parts); e++)
             ptx::prefetch_global_l2(row.parts + int64_t(e) * o.d + c + tile);
     if (!row.live) return;
 #pragma unroll
@@ -111,19 +128,43 @@ __device__ inline void step_row(uint4 (&out)[STREAMS], loaded &v, lane_sums &s, 
     ptx::st_shared_v4(ptx::smem(row.h + c), h);
 }
 
+/* The fragments of one stream: they come from the L2, some 600 cycles away, and so are asked for
+ * two streams ahead, the first before the tile's second rows are expanded. */
+struct fragments {
+    uint4 w[columns];
+};
+
+__device__ inline void load(fragments &to, const uint4 *fn, int k)
+{
+#pragma unroll
+    for (int j = 0; j < columns; j++)
+        to.w[j] = ptx::ld_global_nc_cached_v4(fn + (k * columns + j) * 32);
+}
+
+__device__ inline void multiply_stream(float (&acc)[columns][4], uint4 a, uint4 b,
+                                       const fragments &w)
+{
+#pragma unroll
+    for (int j = 0; j < columns; j++) multiply(acc[j], a, b, w.w[j]);
+}
+
+/* w0 holds stream 0. */
 __device__ inline void multiply_tile(lane_sums &s, const uint4 (&a)[STREAMS],
-                                     const uint4 (&b)[STREAMS], const uint4 *fn)
+                                     const uint4 (&b)[STREAMS], const uint4 *fn, fragments &w0)
 {
     float acc[columns][4] = {};
-#pragma unroll
-    for (int k = 0; k < STREAMS; k++)
-#pragma unroll
-        for (int j = 0; j < columns; j++)
-            multiply(acc[j], a[k], b[k], __ldg(fn + (k * columns + j) * 32));
+    fragments w1;
+    load(w1, fn, 1);
+    multiply_stream(acc, a[0], b[0], w0);
+    load(w0, fn, 2);
+    multiply_stream(acc, a[1], b[1], w1);
+    load(w1, fn, 3);
+    multiply_stream(acc, a[2], b[2], w0);
+    multiply_stream(acc, a[3], b[3], w1);
     add_tile(s, acc);
 }
 
-template <bool PARTS>
+template <int PARTS>
 __global__ void __launch_bounds__(THREADS, 2) boundary_many(operands o, mixes m, const uint4 *fn)
 {
     extern __shared__ __align__(16) uint8_t memory[];
@@ -135,9 +176,9 @@ __global__ void __launch_bounds__(THREADS, 2) boundary_many(operands o, mixes m,
                        slice + h_pad};
     rows.n = min(o.n - rows.first, unsigned(ROWS));
     for (unsigned i = threadIdx.x; i < ROWS * COEFFICIENTS; i += THREADS)
-        reinterpret_cast<double *>(space.f)[i] =
-            factor(o.post, o.comb, o.pre, rows.first + min(i / COEFFICIENTS, rows.n - 1),
-                   int(i % COEFFICIENTS));
+        put_factor(space.f[i / COEFFICIENTS], int(i % COEFFICIENTS),
+                   factor(o.post, o.comb, o.pre, rows.first + min(i / COEFFICIENTS, rows.n - 1),
+                          int(i % COEFFICIENTS)));
     const unsigned at = warp * tile_rows + g;
     const lane_row row_a = row_at(o, rows, h, at, CHUNK * t);
     const lane_row row_b = row_at(o, rows, h, at + 8, CHUNK * t);
@@ -153,8 +194,10 @@ __global__ void __launch_bounds__(THREADS, 2) boundary_many(operands o, mixes m,
             uint4 a[STREAMS], b[STREAMS];
             bool more = i + 1 < parts_here * tiles;
             step_row<PARTS>(a, va, s, 0, o, row_a, space.f[at], i * tile, more);
+            fragments w0;
+            load(w0, fn, 0);
             step_row<PARTS>(b, vb, s, 1, o, row_b, space.f[at + 8], i * tile, more);
-            multiply_tile(s, a, b, fn);
+            multiply_tile(s, a, b, fn, w0);
         }
         put_sums(&space.part[p][at], 1, s, t);
     }
@@ -172,8 +215,10 @@ dsf_status launch_many(const dsf_launch *lc, const operands &o, const mixes &m)
     cut_fn<<<dsf_blocks(items, CUT_THREADS), CUT_THREADS, 0, dsf_stream(lc)>>>(cuts, o.fn, o.d);
     DSF_CUDA_TRY(cudaGetLastError());
     cluster_grid grid = {dsf_blocks(o.n, ROWS), CLUSTER, THREADS, shared_bytes(o.d), false};
-    return launch_clusters(lc, o.parts ? boundary_many<true> : boundary_many<false>, grid, o, m,
-                           static_cast<const uint4 *>(cuts));
+    auto kernel = o.n_parts == 0   ? boundary_many<0>
+                  : o.n_parts == 6 ? boundary_many<6> /* the model's experts of a token */
+                                   : boundary_many<ANY>;
+    return launch_clusters(lc, kernel, grid, o, m, static_cast<const uint4 *>(cuts));
 }
 
 } // namespace

@@ -126,8 +126,8 @@ __device__ inline void put_sums(sums *first, int step, const lane_sums &s, unsig
 /* ---- after the tiles ---- */
 
 template <int ROWS, int CLUSTER> struct finish_space {
-    double total[ROWS / CLUSTER][MIXES + 1];
-    float by[ROWS]; /* factor of the norm */
+    float entries[ROWS / CLUSTER][32]; /* of mix_lane(), by lane */
+    float by[ROWS];                    /* factor of the norm */
 };
 
 struct block_rows {
@@ -153,45 +153,71 @@ __device__ inline double over_parts(uint32_t addr, uint32_t stride)
     return sum;
 }
 
+/* Chunks of h that a thread has under way: 40 of them (64 rows, d = 5,120) one after the other
+ * would wait for each one's loads. */
+constexpr int at_once = 4;
+
+template <int ROWS, int CLUSTER, int THREADS>
+__device__ inline void normalise_rows(const operands &o, const uint16_t *h,
+                                      const finish_space<ROWS, CLUSTER> &space,
+                                      const block_rows &rows, unsigned thread)
+{
+    const unsigned chunks = rows.channels / CHUNK, items = rows.n * chunks;
+    for (unsigned base = 0; base < items; base += at_once * THREADS) { /* 4 lanes are in one row */
+        uint4 value[at_once], weight[at_once];
+        unsigned r[at_once], c[at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; i++) {
+            unsigned item = min(base + i * THREADS + thread, items - 1);
+            r[i] = item / chunks;
+            c[i] = (item - r[i] * chunks) * CHUNK;
+            value[i] = *reinterpret_cast<const uint4 *>(h + r[i] * rows.h_stride + c[i]);
+            c[i] += rows.channel;
+            weight[i] = load_chunk<true>(o.w, c[i], o.d);
+        }
+#pragma unroll
+        for (int i = 0; i < at_once; i++) {
+            bool live = base + i * THREADS + thread < items;
+            int64_t row = rows.first + r[i];
+            float v[CHUNK];
+            unpack_chunk(v, value[i]);
+            fused::scale_chunk(v, weight[i], space.by[r[i]]);
+            if (o.u && live) ptx::st_global_v4(o.u + row * o.d + c[i], pack_chunk(v));
+            fused::put_q8(o.uq + row * (o.d + o.d / 32), v, c[i], o.d, live);
+        }
+    }
+}
+
 /* Norm, quantiser and coefficients of the cluster's rows, after a barrier of the cluster:
  * `of[part][row]` are complete in every block. Each makes the coefficients of its share of the
- * rows. */
+ * rows: their sums by the last warps, Sinkhorn's rounds by lanes of the last one. */
 template <int ROWS, int CLUSTER, int THREADS>
 __device__ inline void finish_rows(const operands &o, const mixes &m, const sums (*of)[ROWS],
                                    const uint16_t *h, finish_space<ROWS, CLUSTER> &space,
                                    block_rows rows)
 {
-    const unsigned thread = threadIdx.x, rank = ptx::cluster_ctarank();
-    constexpr unsigned mine = ROWS / CLUSTER, stride = ROWS * sizeof(sums);
+    constexpr unsigned mine = ROWS / CLUSTER, stride = ROWS * sizeof(sums),
+                       warps_here = THREADS / 32;
+    const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+    const unsigned first = ptx::cluster_ctarank() * mine;
+    const mix_weights w = mix_weights_of(m);
+    for (unsigned i = warps_here - 1 - warp; i < mine && first + i < rows.n; i += warps_here) {
+        const sums *row = &of[0][first + i];
+        float sum = float(
+            over_parts<float, CLUSTER>(ptx::smem(&row->mix[lane < MIXES ? lane : 0]), stride));
+        double squares = over_parts<double, CLUSTER>(ptx::smem(&row->squares), stride);
+        space.entries[i][lane] = mix_lane(m, rows.first + first + i, sum, squares,
+                                          int64_t(STREAMS) * o.d, w.weight, w.base);
+    }
     for (unsigned r = thread; r < rows.n; r += THREADS)
         space.by[r] = fused::norm_factor(
             over_parts<double, CLUSTER>(ptx::smem(&of[0][r].h_squares), stride), o.d, o.eps);
-    for (unsigned i = thread; i < mine * (MIXES + 1); i += THREADS) {
-        unsigned at = i / (MIXES + 1), column = i % (MIXES + 1), r = rank * mine + at;
-        if (r >= rows.n) continue;
-        space.total[at][column] =
-            column == MIXES ? over_parts<double, CLUSTER>(ptx::smem(&of[0][r].squares), stride)
-                            : over_parts<float, CLUSTER>(ptx::smem(&of[0][r].mix[column]), stride);
-    }
     ptx::cluster_arrive_relaxed(); /* this block reads no other's memory from here on */
     __syncthreads();
-    if (thread < mine && rank * mine + thread < rows.n)
-        finish(m, rows.first + rank * mine + thread, space.total[thread],
-               space.total[thread][MIXES], int64_t(STREAMS) * o.d);
-    unsigned chunks = rows.channels / CHUNK, items = rows.n * chunks;
-    for (unsigned base = 0; base < items; base += THREADS) { /* four lanes are in one row */
-        unsigned item = base + thread, r = item / chunks, c = (item - r * chunks) * CHUNK;
-        bool live = item < items;
-        int64_t row = rows.first + r;
-        const uint4 none = make_uint4(0, 0, 0, 0);
-        float v[CHUNK];
-        unpack_chunk(v, live ? *reinterpret_cast<const uint4 *>(h + r * rows.h_stride + c) : none);
-        c += rows.channel;
-        fused::scale_chunk(v, live ? load_chunk<true>(o.w, c, o.d) : none,
-                           live ? space.by[r] : 0.0f);
-        if (o.u && live) store_chunk<true>(o.u + row * o.d, c, o.d, pack_chunk(v));
-        fused::put_q8(o.uq + row * (o.d + o.d / 32), v, c, o.d, live);
-    }
+    if (thread >= THREADS - mine && first + thread - (THREADS - mine) < rows.n)
+        mix_close(m, rows.first + first + thread - (THREADS - mine),
+                  space.entries[thread - (THREADS - mine)] + 8);
+    normalise_rows<ROWS, CLUSTER, THREADS>(o, h, space, rows, thread);
     ptx::cluster_wait(); /* the others have read this block's sums */
 }
 

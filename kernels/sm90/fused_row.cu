@@ -26,20 +26,19 @@ struct record_shape {
     float eps;
 };
 
-/* A block a row of one record, with its norm. Threads: one a chunk as far as they go; the order of
- * the sum is the number of threads', which d decides. */
+/* One record with its norm, by a block. Threads: one a chunk as far as they go; their number
+ * decides the order of the sum, and d theirs. */
 template <bool Q8>
-static __global__ void __launch_bounds__(MAX_THREADS)
-    normed_record(uint8_t *out, const uint16_t *x, const uint16_t *w, const float2 *cs,
-                  record_shape s)
+__device__ inline void normed_row(uint8_t *rec, const uint16_t *row, const uint16_t *w,
+                                  const float2 *cs, const record_shape &s)
 {
     __shared__ double scratch[32];
-    const uint16_t *row = x + int64_t(blockIdx.x) * s.d;
+    const uint4 none = make_uint4(0, 0, 0, 0);
     unsigned step = CHUNK * blockDim.x, first = CHUNK * threadIdx.x;
     fused::let_follow();
-    uint4 weight = first < s.d ? load_chunk<true>(w, first, s.d) : make_uint4(0, 0, 0, 0);
+    uint4 weight = first < s.d ? load_chunk<true>(w, first, s.d) : none;
     ptx::griddepcontrol_wait();
-    uint4 mine = first < s.d ? load_chunk<true>(row, first, s.d) : make_uint4(0, 0, 0, 0);
+    uint4 mine = first < s.d ? load_chunk<true>(row, first, s.d) : none;
     float v[CHUNK];
     double sum = 0;
     for (unsigned c = first; c < s.d; c += step) {
@@ -53,14 +52,43 @@ static __global__ void __launch_bounds__(MAX_THREADS)
         unsigned c = base + first;
         bool live = c < s.d;
         if (base > 0) {
-            mine = live ? load_chunk<true>(row, c, s.d) : make_uint4(0, 0, 0, 0);
-            weight = live ? load_chunk<true>(w, c, s.d) : make_uint4(0, 0, 0, 0);
+            mine = live ? load_chunk<true>(row, c, s.d) : none;
+            weight = live ? load_chunk<true>(w, c, s.d) : none;
         }
         unpack_chunk(v, mine);
         fused::scale_chunk(v, weight, factor);
-        if (live && s.f) fused::rotate_chunk(v, cs + int64_t(blockIdx.x) * s.f, c, s.plain);
-        put_record<Q8>(out + int64_t(blockIdx.x) * s.bytes, v, c, s.d, live);
+        if (live && s.f) fused::rotate_chunk(v, cs, c, s.plain);
+        put_record<Q8>(rec, v, c, s.d, live);
     }
+}
+
+template <bool Q8>
+static __global__ void __launch_bounds__(MAX_THREADS)
+    normed_record(uint8_t *out, const uint16_t *x, const uint16_t *w, const float2 *cs,
+                  record_shape s)
+{
+    int64_t row = blockIdx.x;
+    normed_row<Q8>(out + row * s.bytes, x + row * s.d, w, cs + row * s.f, s);
+}
+
+/* Two tensors of records: blocks [0, n) have those of the first. */
+struct record_operands {
+    uint8_t *out;
+    const uint16_t *x, *w;
+    const float2 *cs;
+    record_shape shape;
+};
+
+static __global__ void __launch_bounds__(MAX_THREADS)
+    normed_pair(record_operands a, record_operands b, unsigned n)
+{
+    int64_t row = blockIdx.x < n ? blockIdx.x : blockIdx.x - n;
+    if (blockIdx.x < n) /* not one call with a choice of operands: they would go through memory */
+        normed_row<true>(a.out + row * a.shape.bytes, a.x + row * a.shape.d, a.w,
+                         a.cs + row * a.shape.f, a.shape);
+    else
+        normed_row<true>(b.out + row * b.shape.bytes, b.x + row * b.shape.d, b.w,
+                         b.cs + row * b.shape.f, b.shape);
 }
 
 /* A thread a chunk of any record. */
@@ -104,6 +132,12 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
 
 /* ---- host ---- */
 
+static int64_t threads_for(int64_t d)
+{
+    int64_t threads = (d / CHUNK + 31) / 32 * 32;
+    return threads > MAX_THREADS ? int64_t(MAX_THREADS) : threads;
+}
+
 template <bool Q8> static dsf_status record(const dsf_launch *lc, const void *args)
 {
     const dsf_row_record_args *a = static_cast<const dsf_row_record_args *>(args);
@@ -118,10 +152,8 @@ template <bool Q8> static dsf_status record(const dsf_launch *lc, const void *ar
         if (h != 1)
             return DSF_FAIL(DSF_EINVAL, "row record: %lld records a row with a norm, 1 is allowed",
                             static_cast<long long>(h));
-        int64_t threads = (d / CHUNK + 31) / 32 * 32;
-        if (threads > MAX_THREADS) threads = MAX_THREADS;
-        return fused::launch_early(lc, normed_record<Q8>, unsigned(n), unsigned(threads), out, x,
-                                   static_cast<const uint16_t *>(a->w.data), cs, s);
+        return fused::launch_early(lc, normed_record<Q8>, unsigned(n), unsigned(threads_for(d)),
+                                   out, x, static_cast<const uint16_t *>(a->w.data), cs, s);
     }
 
     unsigned blocks = 0;
@@ -151,4 +183,25 @@ extern "C" dsf_status dsf_swiglu_q8_sm90(const dsf_launch *lc, const void *args)
                                static_cast<const uint16_t *>(a->g.data),
                                static_cast<const uint16_t *>(a->v.data), a->limit, unsigned(d),
                                unsigned(items));
+}
+
+static record_operands record_of(const dsf_tensor &out, const dsf_tensor &x, const dsf_tensor &w,
+                                 const dsf_tensor *cs, float eps)
+{
+    int64_t d = x.dim[1], f = cs ? cs->dim[1] : 0;
+    return {data_of<uint8_t>(out),
+            data_of<uint16_t>(x),
+            data_of<uint16_t>(w),
+            cs ? data_of<float2>(*cs) : nullptr,
+            {unsigned(d), unsigned(d - 2 * f), unsigned(f), unsigned(d + d / 32), 1, eps}};
+}
+
+extern "C" dsf_status dsf_row_pair_sm90(const dsf_launch *lc, const void *args)
+{
+    const dsf_row_pair_args *a = static_cast<const dsf_row_pair_args *>(args);
+    int64_t n = a->x.dim[0], d = a->x.dim[1], l = a->r.dim[1];
+    return fused::launch_early(lc, normed_pair, unsigned(2 * n),
+                               unsigned(threads_for(d > l ? d : l)),
+                               record_of(a->key, a->x, a->w, &a->cs, a->eps),
+                               record_of(a->latent, a->r, a->wr, nullptr, a->eps), unsigned(n));
 }

@@ -14,6 +14,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     start_kernel(uint16_t *x, float4 *premix, const uint16_t *e, unsigned items, unsigned chunks,
                  unsigned d)
 {
+    begin();
     row_chunk at;
     if (!this_chunk(at, items, chunks)) return;
     uint4 v = load_chunk<VEC>(e + int64_t(at.row) * d, at.c, d);
@@ -40,6 +41,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     collapse_kernel(uint16_t *out, const uint16_t *x, const float4 *w, unsigned items,
                     unsigned chunks, unsigned d)
 {
+    begin();
     row_chunk at;
     if (!this_chunk(at, items, chunks)) return;
     float v[STREAMS][CHUNK], sum[CHUNK];
@@ -58,6 +60,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     expand_kernel(uint16_t *out, const uint16_t *x, const uint16_t *y, const float4 *post,
                   const float4 *comb, unsigned items, unsigned chunks, unsigned d)
 {
+    begin();
     row_chunk at;
     if (!this_chunk(at, items, chunks)) return;
     float v[STREAMS][CHUNK], yv[CHUNK];
@@ -91,6 +94,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     mean_kernel(uint16_t *out, const uint16_t *x, unsigned items, unsigned chunks, unsigned d,
                 unsigned columns, unsigned column)
 {
+    begin();
     row_chunk at;
     if (!this_chunk(at, items, chunks)) return;
     float v[STREAMS][CHUNK], sum[CHUNK];
@@ -113,10 +117,8 @@ extern "C" dsf_status dsf_hc_start_sm90(const dsf_launch *lc, const void *args)
     DSF_TRY(flat_grid(&blocks, items));
     bool vec = d % CHUNK == 0 && aligned_to(x, 16) && aligned_to(e, 16);
     auto kernel = vec ? start_kernel<true> : start_kernel<false>;
-    kernel<<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(
-        x, data_of<float4>(a->premix), e, unsigned(items), unsigned(chunks_of(d)), unsigned(d));
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, kernel, blocks, FLAT_THREADS, 0, x, data_of<float4>(a->premix), e,
+                 unsigned(items), unsigned(chunks_of(d)), unsigned(d));
 }
 
 extern "C" dsf_status dsf_hc_collapse_sm90(const dsf_launch *lc, const void *args)
@@ -129,10 +131,8 @@ extern "C" dsf_status dsf_hc_collapse_sm90(const dsf_launch *lc, const void *arg
     DSF_TRY(flat_grid(&blocks, items));
     bool vec = d % CHUNK == 0 && aligned_to(out, 16) && aligned_to(x, 16);
     auto kernel = vec ? collapse_kernel<true> : collapse_kernel<false>;
-    kernel<<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(
-        out, x, data_of<float4>(a->w), unsigned(items), unsigned(chunks_of(d)), unsigned(d));
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, x, data_of<float4>(a->w),
+                 unsigned(items), unsigned(chunks_of(d)), unsigned(d));
 }
 
 extern "C" dsf_status dsf_hc_expand_sm90(const dsf_launch *lc, const void *args)
@@ -145,11 +145,8 @@ extern "C" dsf_status dsf_hc_expand_sm90(const dsf_launch *lc, const void *args)
     DSF_TRY(flat_grid(&blocks, items));
     bool vec = d % CHUNK == 0 && aligned_to(out, 16) && aligned_to(x, 16) && aligned_to(y, 16);
     auto kernel = vec ? expand_kernel<true> : expand_kernel<false>;
-    kernel<<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(out, x, y, data_of<float4>(a->post),
-                                                        data_of<float4>(a->comb), unsigned(items),
-                                                        unsigned(chunks_of(d)), unsigned(d));
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, x, y, data_of<float4>(a->post),
+                 data_of<float4>(a->comb), unsigned(items), unsigned(chunks_of(d)), unsigned(d));
 }
 
 extern "C" dsf_status dsf_hc_mean_sm90(const dsf_launch *lc, const void *args)
@@ -162,9 +159,6 @@ extern "C" dsf_status dsf_hc_mean_sm90(const dsf_launch *lc, const void *args)
     DSF_TRY(flat_grid(&blocks, items));
     bool vec = d % CHUNK == 0 && aligned_to(out, 16) && aligned_to(x, 16);
     auto kernel = vec ? mean_kernel<true> : mean_kernel<false>;
-    kernel<<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(
-        out, x, unsigned(items), unsigned(chunks_of(d)), unsigned(d), unsigned(a->out.dim[1]),
-        unsigned(a->column));
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, x, unsigned(items),
+                 unsigned(chunks_of(d)), unsigned(d), unsigned(a->out.dim[1]), unsigned(a->column));
 }

@@ -4,10 +4,10 @@
  * 320 sums of each row. Many rows: a block takes 64 rows over all channels, warpgroup j the
  * segments of chain j. Its slice of x (8 KB) comes by the copy engine, four stages deep: 128 KB in
  * flight a multiprocessor. The coefficients (6 KB, from the L2) go through registers, are split
- * there and lie in shared memory as B of 12 wgmma m64n24k16; x is A in registers, where its squares
- * are taken too. A segment moves 8 + 8 (x), 6 + 9 + 9 KB (coefficients, parts, B) through shared
- * memory: 330 clocks, 320 segments 60 us; memory takes 78 us at 8,192 rows (40 KB each): bound by
- * memory. */
+ * there and lie in shared memory as B of four wgmma m64n72k16; x is A in registers, where its
+ * squares are taken too. A segment moves 8 + 8 (x), 6 + 9 + 9 KB (coefficients, parts, B) through
+ * shared memory: 330 clocks, 320 segments 60 us; memory takes 78 us at 8,192 rows (40 KB each):
+ * bound by memory. */
 #include "sm90/hc_mix.cuh"
 #include "sm90/tensormap.cuh"
 
@@ -15,7 +15,9 @@ using namespace hc;
 
 /* ---- few rows ---- */
 
-enum { SPREAD_WARPS = 4, SPREAD_TILES = 8, JOIN_THREADS = 32 * CHAINS };
+enum { SPREAD_WARPS = 4, SPREAD_TILES = 8, JOIN_THREADS = 512, JOIN_PIECE = 320 };
+
+static_assert(JOIN_PIECE % CHAINS == 0, "a chain goes on in the next piece");
 
 /* 8 channels of a row from c: q is a multiple of 4 (and of 8 with VEC), rows are 8 (16)-byte
  * aligned. */
@@ -37,12 +39,6 @@ __device__ inline void load_x(uint32_t (&w)[4], const uint16_t *row, unsigned c,
     }
 }
 
-/* The four sums of column tile n as the instruction wants them. */
-__device__ inline float (&tile_of(float (&sums)[4 * COLUMN_TILES], int n))[4]
-{
-    return reinterpret_cast<float(&)[4]>(sums[4 * n]);
-}
-
 /* Steps 2 HALF and 2 HALF + 1 from words 4 HALF .. 4 HALF + 3 of rows g (x0) and g + 8 (x8). */
 template <int HALF>
 __device__ inline void multiply(products &sum, const uint32_t (&x0)[4], const uint32_t (&x8)[4],
@@ -53,25 +49,38 @@ __device__ inline void multiply(products &sum, const uint32_t (&x0)[4], const ui
         const int w = 4 * HALF + 2 * i;
         const uint32_t a[4] = {x0[2 * i], x8[2 * i], x0[2 * i + 1], x8[2 * i + 1]};
 #pragma unroll
-        for (int n = 0; n < COLUMN_TILES; n++) {
-            const uint32_t p0[2] = {b.w[0][n][w], b.w[0][n][w + 1]};
-            const uint32_t p1[2] = {b.w[1][n][w], b.w[1][n][w + 1]};
-            const uint32_t p2[2] = {b.w[2][n][w], b.w[2][n][w + 1]};
-            ptx::mma_m16n8k16_bf16(tile_of(sum.first, n), a, p0);
-            ptx::mma_m16n8k16_bf16(tile_of(sum.rest, n), a, p2);
-            ptx::mma_m16n8k16_bf16(tile_of(sum.rest, n), a, p1);
-        }
+        for (int p = 0; p < PARTS; p++)
+#pragma unroll
+            for (int n = 0; n < COLUMN_TILES; n++) {
+                const uint32_t pair[2] = {b.w[p][n][w], b.w[p][n][w + 1]};
+                float *tile = sum.part + 4 * (COLUMN_TILES * p + n);
+                ptx::mma_m16n8k16_bf16(reinterpret_cast<float(&)[4]>(*tile), a, pair);
+            }
     }
 }
 
-/* The sums of row g (h = 0) or g + 8: 25 of 32 floats. */
+/* The sums of row g (h = 0) or g + 8: 25 floats, and zeros up to 32. */
 __device__ inline void put_segment(float *to, const products &sum, float squares, unsigned t, int h)
 {
 #pragma unroll
     for (int n = 0; n < COLUMN_TILES; n++)
         *reinterpret_cast<float2 *>(to + 8 * n + 2 * t) =
             make_float2(sum.sum(n, 2 * h), sum.sum(n, 2 * h + 1));
-    if (t == 0) to[MIXES] = squares;
+    if (t < 2) /* to the end of the sector */
+        *reinterpret_cast<float4 *>(to + MIXES + 4 * t) =
+            make_float4(t == 0 ? squares : 0.0f, 0, 0, 0);
+}
+
+/* Rows `row` and row + 8, this lane's channels from c on; zeros past n. */
+template <bool VEC>
+__device__ inline void load_tile(row_words &x, const mix_args &a, unsigned row, unsigned c)
+{
+    const uint16_t *from = a.x + int64_t(row) * a.q, *from8 = from + int64_t(8) * a.q;
+#pragma unroll
+    for (unsigned i = 0; i < 2; i++) {
+        load_x<VEC>(x.x0[i], from, c + 8 * i, a.q, row < a.n);
+        load_x<VEC>(x.x8[i], from8, c + 8 * i, a.q, row + 8 < a.n);
+    }
 }
 
 template <bool VEC>
@@ -81,7 +90,8 @@ static __global__ void __launch_bounds__(32 * SPREAD_WARPS)
     unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     unsigned segment = blockIdx.x * SPREAD_WARPS + threadIdx.x / 32;
     if (segment >= segments) return;
-    unsigned c = segment * DSF_HC_SEGMENT + 16 * t;
+    unsigned c = segment * DSF_HC_SEGMENT + 16 * t, row = 16 * blockIdx.y + g,
+             step = 16 * gridDim.y;
     coefficients b;
 #pragma unroll
     for (int n = 0; n < COLUMN_TILES; n++)
@@ -92,20 +102,18 @@ static __global__ void __launch_bounds__(32 * SPREAD_WARPS)
                   c + 4 * i < a.q ? *reinterpret_cast<const float4 *>(from)
                                   : make_float4(0, 0, 0, 0));
         }
-    for (unsigned row0 = 16 * blockIdx.y; row0 < a.n; row0 += 16 * gridDim.y) {
-        unsigned row = row0 + g;
-        const uint16_t *from = a.x + int64_t(row) * a.q, *from8 = from + int64_t(8) * a.q;
-        uint32_t x0[2][4], x8[2][4];
-#pragma unroll
-        for (unsigned i = 0; i < 2; i++) {
-            load_x<VEC>(x0[i], from, c + 8 * i, a.q, row < a.n);
-            load_x<VEC>(x8[i], from8, c + 8 * i, a.q, row + 8 < a.n);
-        }
+    ptx::griddepcontrol_launch_dependents();
+    ptx::griddepcontrol_wait(); /* for x: the coefficients are weights */
+    row_words next;
+    load_tile<VEC>(next, a, row, c);
+    for (; row < a.n + g; row += step) { /* the same for all lanes */
+        row_words x = next;
+        load_tile<VEC>(next, a, row + step, c);
         products sum = {};
-        multiply<0>(sum, x0[0], x8[0], b);
-        multiply<1>(sum, x0[1], x8[1], b);
-        float squares = join_squares(add_squares(add_squares(0, x0[0]), x0[1]));
-        float squares8 = join_squares(add_squares(add_squares(0, x8[0]), x8[1]));
+        multiply<0>(sum, x.x0[0], x.x8[0], b);
+        multiply<1>(sum, x.x0[1], x.x8[1], b);
+        float squares = join_squares(add_squares(add_squares(0, x.x0[0]), x.x0[1]));
+        float squares8 = join_squares(add_squares(add_squares(0, x.x8[0]), x.x8[1]));
         float *to = sums + (int64_t(row) * segments + segment) * DSF_HC_STRIDE;
         if (row < a.n) put_segment(to, sum, squares, t, 0);
         if (row + 8 < a.n)
@@ -113,19 +121,32 @@ static __global__ void __launch_bounds__(32 * SPREAD_WARPS)
     }
 }
 
-/* A block a row: warp j adds chain j. */
-static __global__ void __launch_bounds__(JOIN_THREADS)
+/* A block a row. Its sums are fetched with all loads in flight, those of the model at once; then
+ * warp j adds chain j, a lane a column. */
+static __global__ void __launch_bounds__(JOIN_THREADS, 1)
     join_kernel(mix_args a, const float *sums, unsigned segments)
 {
+    __shared__ float4 fetched[JOIN_PIECE * DSF_HC_STRIDE / 4];
     __shared__ double chain[CHAINS][32], arg[32];
     unsigned m = threadIdx.x % 32, j = threadIdx.x / 32;
     int64_t row = blockIdx.x;
-    const float *from = sums + row * segments * DSF_HC_STRIDE;
+    const float *own = reinterpret_cast<const float *>(fetched) + m;
     double sum = 0;
-    if (m < SUMS)
+    begin();
+    for (unsigned base = 0; base < segments; base += JOIN_PIECE) {
+        unsigned n = min(segments - base, unsigned(JOIN_PIECE));
+        const float4 *from =
+            reinterpret_cast<const float4 *>(sums + (row * segments + base) * DSF_HC_STRIDE);
+        if (base > 0) __syncthreads();
+#pragma unroll 5
+        for (unsigned i = threadIdx.x; i < n * (DSF_HC_STRIDE / 4); i += JOIN_THREADS)
+            fetched[i] = from[i];
+        __syncthreads();
+        if (j < CHAINS)
 #pragma unroll 8
-        for (unsigned s = j; s < segments; s += CHAINS) sum += double(from[s * DSF_HC_STRIDE + m]);
-    chain[j][m] = sum;
+            for (unsigned s = j; s < n; s += CHAINS) sum += double(own[s * DSF_HC_STRIDE]);
+    }
+    if (j < CHAINS) chain[j][m] = sum;
     __syncthreads();
     if (j != 0) return;
     for (int i = 1; i < CHAINS; i++) sum += chain[i][m];
@@ -145,10 +166,8 @@ static dsf_status mix_few(const dsf_launch *lc, mix_args a)
     for (unsigned row = 0; row < n; row += DSF_HC_PIECE) {
         a.n = min(n - row, unsigned(DSF_HC_PIECE));
         dim3 grid(dsf_blocks(segments, SPREAD_WARPS), dsf_blocks(a.n, 16 * SPREAD_TILES));
-        kernel<<<grid, 32 * SPREAD_WARPS, 0, dsf_stream(lc)>>>(a, sums, segments);
-        DSF_CUDA_TRY(cudaGetLastError());
-        join_kernel<<<a.n, JOIN_THREADS, 0, dsf_stream(lc)>>>(a, sums, segments);
-        DSF_CUDA_TRY(cudaGetLastError());
+        DSF_TRY(queue(lc, kernel, grid, 32 * SPREAD_WARPS, 0, a, sums, segments));
+        DSF_TRY(queue(lc, join_kernel, dim3(a.n), JOIN_THREADS, 0, a, sums, segments));
         a.x += int64_t(a.n) * a.q;
         a.pre += 4 * a.n;
         a.post += 4 * a.n;
@@ -163,8 +182,7 @@ enum {
     GROUP = 128, /* threads of a warpgroup */
     TILE_THREADS = GROUP * CHAINS,
     X_BYTES = DSF_HC_TILE * DSF_HC_SEGMENT * 2,
-    PART_BYTES = MIXES * DSF_HC_SEGMENT * 2,
-    B_BYTES = PARTS * PART_BYTES,
+    B_BYTES = PARTS * MIXES * DSF_HC_SEGMENT * 2,
     STAGES = 4,                                   /* of x */
     GROUP_BYTES = STAGES * X_BYTES + 2 * B_BYTES, /* 51,200 */
     BARRIERS = CHAINS * GROUP_BYTES,              /* where they lie */
@@ -172,14 +190,14 @@ enum {
     LOADS = MIXES * DSF_HC_SEGMENT / 4 / GROUP /* float4 of coefficients a thread */
 };
 static_assert(BARRIERS >= (CHAINS + 1) * DSF_HC_TILE * SUMS * 8, "the chains reuse the stages");
-static_assert(X_BYTES % 1024 == 0 && PART_BYTES % 1024 == 0, "swizzled tiles start at 1024");
+static_assert(X_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "swizzled tiles start at 1024");
 static_assert(TILE_BYTES <= 232448, "shared memory of a block");
 
 /* Rows are 128 bytes, their 16-byte chunks swizzled: chunk c of row r. */
 __device__ inline unsigned place(unsigned r, unsigned c) { return r * 128 + (c ^ (r & 7)) * 16; }
 
-/* What a thread of the warpgroup brings of a segment's coefficients: index = thread + 128 i is
- * channels 4 c .. 4 c + 3 of row index / 16, c = index % 16. */
+/* What a thread of the warpgroup brings of a segment's coefficients: channels 4 c .. 4 c + 3, c =
+ * thread % 16, of rows thread / 16 + 8 i. */
 struct bring {
     float4 f[LOADS];
 };
@@ -187,36 +205,33 @@ struct bring {
 __device__ inline void load_coefficients(bring &to, const mix_args &a, unsigned segment,
                                          unsigned thread)
 {
+    const float *from =
+        a.fn + int64_t(thread / 16) * a.q + segment * DSF_HC_SEGMENT + thread % 16 * 4;
 #pragma unroll
-    for (unsigned i = 0; i < LOADS; i++) {
-        unsigned index = thread + GROUP * i;
-        to.f[i] = *reinterpret_cast<const float4 *>(a.fn + int64_t(index / 16) * a.q +
-                                                    segment * DSF_HC_SEGMENT + index % 16 * 4);
-    }
+    for (unsigned i = 0; i < LOADS; i++)
+        to.f[i] = *reinterpret_cast<const float4 *>(from + int64_t(GROUP / 16 * i) * a.q);
 }
 
-/* Splits them into three matrices [24, 64] at b. Channels 16 t + 4 s .. + 3 are places 2 t, 2 t +
- * 1, 8 + 2 t, 9 + 2 t of step s: lane t of a row holds those channels of x. */
+/* Splits them into the matrix [3 x 24, 64] at b, a part below the other. Channels 16 t + 4 s .. + 3
+ * are places 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of step s: lane t of a row holds those channels of x.
+ */
 __device__ inline void put_coefficients(uint8_t *b, const bring &from, unsigned thread)
 {
+    unsigned r = thread / 16, t = thread % 16 / 4, s = thread % 4;
+    uint8_t *low = b + place(r, 2 * s) + 4 * t, *high = b + place(r, 2 * s + 1) + 4 * t;
 #pragma unroll
     for (unsigned i = 0; i < LOADS; i++) {
-        unsigned index = thread + GROUP * i, r = index / 16, t = index % 16 / 4, s = index % 4;
         float4 f = from.f[i];
 #pragma unroll
         for (int p = 0; p < PARTS; p++) {
-            uint8_t *to = b + p * PART_BYTES + 4 * t;
-            *reinterpret_cast<uint32_t *>(to + place(r, 2 * s)) = take_part(f.x, f.y);
-            *reinterpret_cast<uint32_t *>(to + place(r, 2 * s + 1)) = take_part(f.z, f.w);
+            unsigned row = (MIXES * p + GROUP / 16 * i) * 128; /* 8 rows on: the same swizzle */
+            *reinterpret_cast<uint32_t *>(low + row) = take_part(f.x, f.y);
+            *reinterpret_cast<uint32_t *>(high + row) = take_part(f.z, f.w);
         }
     }
 }
 
-/* The 16 channels of rows r and r + 8 of a stage that lane t holds: A of four steps. */
-struct row_words {
-    uint32_t x0[2][4], x8[2][4];
-};
-
+/* From a stage, rows r and r + 8: A of four steps. */
 __device__ inline void load_rows(row_words &x, const uint8_t *stage, unsigned r, unsigned t)
 {
 #pragma unroll
@@ -230,23 +245,18 @@ __device__ inline void load_rows(row_words &x, const uint8_t *stage, unsigned r,
 
 __device__ inline void multiply_tile(products &sum, const row_words &x, uint32_t b)
 {
-    uint64_t p0 = ptx::wgmma_desc_128b(b), p1 = ptx::wgmma_desc_128b(b + PART_BYTES),
-             p2 = ptx::wgmma_desc_128b(b + 2 * PART_BYTES);
-    ptx::wgmma_fence_operand(sum.first);
-    ptx::wgmma_fence_operand(sum.rest);
+    uint64_t desc = ptx::wgmma_desc_128b(b);
+    ptx::wgmma_fence_operand(sum.part);
     ptx::wgmma_fence();
 #pragma unroll
     for (int s = 0; s < 4; s++) {
         const int h = s / 2, w = s % 2 * 2;
         const uint32_t a[4] = {x.x0[h][w], x.x8[h][w], x.x0[h][w + 1], x.x8[h][w + 1]};
-        ptx::wgmma<MIXES>::bf16_rs<0>(sum.first, a, p0 + 2 * s, s > 0);
-        ptx::wgmma<MIXES>::bf16_rs<0>(sum.rest, a, p2 + 2 * s, s > 0);
-        ptx::wgmma<MIXES>::bf16_rs<0>(sum.rest, a, p1 + 2 * s, 1);
+        ptx::wgmma<PARTS * MIXES>::bf16_rs<0>(sum.part, a, desc + 2 * s, s > 0);
     }
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<0>();
-    ptx::wgmma_fence_operand(sum.first);
-    ptx::wgmma_fence_operand(sum.rest);
+    ptx::wgmma_fence_operand(sum.part);
 }
 
 /* Chain sums of a thread: rows 16 warp + g and + 8 of the tile; squares in all lanes of a row. */
@@ -325,12 +335,13 @@ __device__ inline void run_chain(chain_sums &chain, const mix_args &a, const CUt
         unsigned slot = turn % STAGES, bar = bars + 8 * slot, refill = s + STAGES * CHAINS;
         uint8_t *stage = own + slot * X_BYTES, *b = own + STAGES * X_BYTES + turn % 2 * B_BYTES;
         put_coefficients(b, next, thread);
-        if (s + CHAINS < segments) load_coefficients(next, a, s + CHAINS, thread);
         ptx::mbarrier_wait(bar, turn / STAGES % 2);
         row_words words;
         load_rows(words, stage, row, lane % 4);
         ptx::fence_proxy_async();
         ptx::bar_sync(int(1 + group), GROUP);
+        /* not before the fence, which would wait for them */
+        if (s + CHAINS < segments) load_coefficients(next, a, s + CHAINS, thread);
         if (thread == 0 && refill < segments) fetch(x, ptx::smem(stage), bar, row0, refill);
         products sum;
         multiply_tile(sum, words, ptx::smem(b));
@@ -346,6 +357,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     unsigned row0 = blockIdx.x * DSF_HC_TILE;
     uint8_t *own = shared + group * GROUP_BYTES;
     uint32_t bars = ptx::smem(shared + BARRIERS) + group * STAGES * 8;
+    begin();
     if (threadIdx.x % GROUP == 0) {
         for (unsigned i = 0; i < STAGES; i++) ptx::mbarrier_init(bars + 8 * i, 1);
         ptx::fence_mbarrier_init();
@@ -372,10 +384,8 @@ static dsf_status mix_tiles(const dsf_launch *lc, const mix_args &m)
         CU_TENSOR_MAP_SWIZZLE_128B));
     DSF_CUDA_TRY(
         cudaFuncSetAttribute(tile_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, TILE_BYTES));
-    tile_kernel<<<dsf_blocks(m.n, DSF_HC_TILE), TILE_THREADS, TILE_BYTES, dsf_stream(lc)>>>(
-        m, x, m.q / DSF_HC_SEGMENT);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, tile_kernel, dim3(dsf_blocks(m.n, DSF_HC_TILE)), TILE_THREADS, TILE_BYTES, m,
+                 x, m.q / DSF_HC_SEGMENT);
 }
 
 extern "C" dsf_status dsf_hc_mix_sm90(const dsf_launch *lc, const void *args)

@@ -1,13 +1,12 @@
 /* The arithmetic of hc_mix, one for both of its paths: a row has the same bits whatever the number
  * of rows. The channels of a row (q = 4 d) are cut into segments of 64. Inside a segment the tensor
  * core sums products of x (bf16) with the three bf16 parts of each coefficient (8 + 8 + 8 of its 24
- * bits, an exact split): four steps of 16 for the first parts, eight for the other two, each from
- * zero, joined by one f32 addition. The sum of a segment is a double from there on: four chains,
- * segment s in chain s mod 4 in ascending order, joined from chain 0 to chain 3. */
+ * bits, an exact split): four steps of 16 from zero for each part, joined as first + (second +
+ * third) in f32. The sum of a segment is a double from there on: four chains, segment s in chain s
+ * mod 4 in ascending order, joined from chain 0 to chain 3. */
 #ifndef DSF_SM90_HC_MIX_CUH
 #define DSF_SM90_HC_MIX_CUH
 
-#include "sm90/ptx.cuh"
 #include "sm90/row.cuh"
 
 extern "C" {
@@ -52,13 +51,19 @@ __device__ inline void split(coefficients &b, int n, int i, float4 f)
     }
 }
 
-/* Sums in the making of 16 rows (mma) or of 16 rows a warp of 64 (wgmma): of the first parts, of
- * the rest. n: column tile; i = 0, 1: columns 8 n + 2 t, + 1 of row g; 2, 3: of row g + 8. */
+/* The words of rows g and g + 8: of the segment's first half, of its second. */
+struct row_words {
+    uint32_t x0[2][4], x8[2][4];
+};
+
+/* Sums in the making of 16 rows (mma) or of 16 rows a warp of 64 (wgmma): by part p of the
+ * coefficients and column tile n; i = 0, 1: columns 8 n + 2 t, + 1 of row g; 2, 3: of row g + 8. */
 struct products {
-    float first[4 * COLUMN_TILES], rest[4 * COLUMN_TILES];
+    float part[PARTS * COLUMN_TILES * 4];
     __device__ inline float sum(int n, int i) const
     {
-        return __fadd_rn(first[4 * n + i], rest[4 * n + i]);
+        const float *at = part + 4 * n + i;
+        return __fadd_rn(at[0], __fadd_rn(at[4 * COLUMN_TILES], at[8 * COLUMN_TILES]));
     }
 };
 
@@ -108,10 +113,19 @@ __device__ inline void put_gate(const mix_args &a, int64_t row, int m, double ar
         a.post[row * 4 + m - 4] = __fadd_rn(s, s);
 }
 
-/* f / (f sum + eps): what one normalisation does to a factor. */
-__device__ inline float scaled(float f, float sum, float eps)
+/* One normalisation: factors f of rows (columns) where the sums over the others' factors g are
+ * f c g. f / (f s + eps) = 1 / (s + eps / f): the inverses are kept beside the factors. */
+__device__ inline void normalise(float (&f)[4], float (&inverse)[4], const float (&s)[4], float eps)
 {
-    return __fdividef(f, fmaf(f, sum, eps));
+#pragma unroll
+    for (int i = 0; i < 4; i++) inverse[i] = fmaf(eps, inverse[i], s[i]);
+#pragma unroll
+    for (int i = 0; i < 4; i++) f[i] = ptx::rcp_approx(inverse[i]);
+}
+
+__device__ inline float sum_four(float a, float b, float c, float d, const float (&f)[4])
+{
+    return __fadd_rn(fmaf(a, f[0], __fmul_rn(b, f[1])), fmaf(c, f[2], __fmul_rn(d, f[3])));
 }
 
 /* comb of a row from its 16 arguments. A normalisation divides rows or columns: the matrix stays
@@ -119,29 +133,30 @@ __device__ inline float scaled(float f, float sum, float eps)
 template <typename ARG>
 __device__ inline void put_comb(const mix_args &a, int64_t row, const ARG &arg)
 {
-    float c[4][4], u[4], v[4];
+    float c[4][4], u[4], v[4], iu[4], iv[4], s[4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         double most = fmax(fmax(arg(4 * j), arg(4 * j + 1)), fmax(arg(4 * j + 2), arg(4 * j + 3)));
 #pragma unroll
         for (int k = 0; k < 4; k++) c[j][k] = expf(__double2float_rn(arg(4 * j + k) - most));
-        float sum = __fadd_rn(__fadd_rn(c[j][0], c[j][1]), __fadd_rn(c[j][2], c[j][3]));
+        s[j] = __fadd_rn(__fadd_rn(c[j][0], c[j][1]), __fadd_rn(c[j][2], c[j][3]));
+        u[j] = v[j] = iu[j] = iv[j] = 1.0f;
+    }
 #pragma unroll
-        for (int k = 0; k < 4; k++) c[j][k] = __fadd_rn(__fdiv_rn(c[j][k], sum), a.hc_eps);
-        u[j] = v[j] = 1.0f;
+    for (int j = 0; j < 4; j++) {
+        float inverse = ptx::rcp_approx(s[j]); /* of 1 to 4 */
+#pragma unroll
+        for (int k = 0; k < 4; k++) c[j][k] = fmaf(c[j][k], inverse, a.hc_eps);
     }
     for (int t = 0; t < a.iters; t++) {
+        if (t > 0) { /* columns come first */
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            if (t == 0) continue; /* columns come first */
-            float sum = fmaf(c[j][3], v[3], c[j][2] * v[2]) + fmaf(c[j][1], v[1], c[j][0] * v[0]);
-            u[j] = scaled(u[j], sum, a.hc_eps);
+            for (int j = 0; j < 4; j++) s[j] = sum_four(c[j][0], c[j][1], c[j][2], c[j][3], v);
+            normalise(u, iu, s, a.hc_eps);
         }
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            float sum = fmaf(c[3][k], u[3], c[2][k] * u[2]) + fmaf(c[1][k], u[1], c[0][k] * u[0]);
-            v[k] = scaled(v[k], sum, a.hc_eps);
-        }
+        for (int k = 0; k < 4; k++) s[k] = sum_four(c[0][k], c[1][k], c[2][k], c[3][k], u);
+        normalise(v, iv, s, a.hc_eps);
     }
     float4 *out = reinterpret_cast<float4 *>(a.comb) + row * 4;
 #pragma unroll

@@ -25,7 +25,7 @@ constexpr int64_t most_y = 32768;
 
 __global__ void weight(uint16_t *out, const uint16_t *x, float factor, int64_t n)
 {
-    ptx::griddepcontrol_wait();
+    follow();
     int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i < n) out[i] = num::f32_to_bf16(__fmul_rn(num::bf16_to_f32(x[i]), factor));
 }
@@ -107,13 +107,13 @@ __global__ void __launch_bounds__(threads) score(score_job j, int64_t width, int
                reinterpret_cast<float *>(memory + at_once * j.d)};
     int64_t bytes = j.d / 2 + j.d / 32, p = int64_t(blockIdx.x) * threads + threadIdx.x;
     bool aligned = bytes % 4 == 0;
-    ptx::griddepcontrol_wait();
+    follow();
     for (int64_t row = blockIdx.y; row < j.n; row += gridDim.y) {
-        int64_t visible = visible_entries(j.pos[row], j.ratio, j.entries);
+        int visible = int(visible_entries(j.pos[row], j.ratio, j.entries));
         int64_t entry = -1;
         if (p < width)
-            entry =
-                candidate_entry(j.pool ? j.pool + row * j.b : nullptr, j.b, j.block, visible, p);
+            entry = candidate_entry(j.pool ? j.pool + row * j.b : nullptr, int(j.b), j.block,
+                                    visible, int(p));
         if (j.fill && entry < 0 && p < width) j.out[row * j.stride + p] = 0xFF80;
         if (!__syncthreads_or(entry >= 0)) continue;
         const uint8_t *key =
@@ -142,25 +142,16 @@ dsf_status index_sm90::score_rows(const score_job &job, cudaStream_t stream)
     if (at_once < heads) at_once = heads;
     if (at_once > job.h) at_once = job.h;
     int64_t bytes = at_once * per_head, width = row_width(job);
-    if (bytes > 49152) {
-        auto *kernel = score;
-        DSF_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          static_cast<int>(bytes)));
-    }
     dim3 blocks(dsf_blocks(width, threads), static_cast<unsigned>(job.n < most_y ? job.n : most_y));
-    score<<<blocks, threads, static_cast<size_t>(bytes), stream>>>(job, width, at_once);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return launch(stream, blocks, threads, static_cast<size_t>(bytes), score, job, width, at_once);
 }
 
 extern "C" dsf_status dsf_index_weight_sm90(const dsf_launch *lc, const void *args)
 {
     const dsf_index_weight_args *a = static_cast<const dsf_index_weight_args *>(args);
     int64_t n = a->x.dim[0] * a->x.dim[1];
-    weight<<<dsf_blocks(n, 256), 256, 0, dsf_stream(lc)>>>(
-        data_of<uint16_t>(a->out), data_of<const uint16_t>(a->x), a->factor, n);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return launch(dsf_stream(lc), dsf_blocks(n, 256), 256, 0, weight, data_of<uint16_t>(a->out),
+                  data_of<const uint16_t>(a->x), a->factor, n);
 }
 
 static score_job scores_job(const dsf_index_scores_args *a)

@@ -37,25 +37,54 @@ struct select_job {
     bool packed; /* a row's scores are those of its pool's entries, in their order */
 };
 
-/* Queues the selections. lists: workspace of the cuts. */
+/* Queues a kernel that may start before the one in front of it in the stream has ended: it begins
+ * with follow(), and touches nothing before. */
+template <typename... PARAMETERS, typename... ARGS>
+static inline dsf_status launch(cudaStream_t stream, dim3 blocks, int threads, size_t shared,
+                                void (*kernel)(PARAMETERS...), const ARGS &...args)
+{
+    if (shared > 49152)
+        DSF_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(shared)));
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = blocks;
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, static_cast<PARAMETERS>(args)...));
+    return DSF_OK;
+}
+
+/* What came before has been written; what follows may start. */
+__device__ inline void follow()
+{
+    ptx::griddepcontrol_wait();
+    ptx::griddepcontrol_launch_dependents();
+}
+
+/* Queues the selections. memory: workspace of the cuts. */
 dsf_status select_rows(const select_job &job, dsf_index_cut topk, dsf_index_cut pool,
-                       uint8_t *lists, cudaStream_t stream);
+                       uint8_t *memory, cudaStream_t stream);
 /* The plain scores, any shape. */
 dsf_status score_rows(const score_job &job, cudaStream_t stream);
 /* The same on the tensor cores. tiles: workspace of the prepared queries. */
 dsf_status score_rows_tensor(const score_job &job, uint8_t *tiles, cudaStream_t stream);
 
 /* Entry of candidate p, or -1 where there is none. Blocks ascend, then -1. */
-__device__ inline int64_t candidate_entry(const int32_t *pool, int64_t b, int block,
-                                          int64_t visible, int64_t p)
+__device__ inline int candidate_entry(const int32_t *pool, int b, int block, int visible, int p)
 {
-    int64_t entry = p;
+    int entry = p;
     if (pool) {
-        int64_t m = p / block;
+        int m = p / block;
         if (m >= b) return -1;
         int32_t id = pool[m];
         if (id < 0) return -1;
-        entry = int64_t(id) * block + p % block;
+        entry = id * block + p % block;
     }
     return entry < visible ? entry : -1;
 }
@@ -93,6 +122,13 @@ struct grid {
         return (plus_x & ~minus) | (minus_x & minus);
     }
 };
+
+/* Two bf16 in a word. */
+__device__ inline __nv_bfloat162 bf16x2(uint32_t x)
+{
+    return *reinterpret_cast<__nv_bfloat162 *>(&x);
+}
+__device__ inline uint32_t word(__nv_bfloat162 x) { return *reinterpret_cast<uint32_t *>(&x); }
 
 /* Four bytes at any address. */
 __device__ inline uint32_t load_word(const uint8_t *p, bool aligned)

@@ -1,10 +1,12 @@
-/* Scores of a pool's entries on the tensor cores: every row has its own keys, gathered by blocks of
- * 8. The arithmetic is that of index_scores.cu.
+/* Scores on the tensor cores of rows that have their keys for themselves: a pool's entries,
+ * gathered by blocks of 8, and all entries where there are one or two rows. The arithmetic is that
+ * of index_scores.cu.
  *
  * Step: 128 candidates (two M tiles of 64) x the 32 heads of one row (N = 32). Lane c of a quad
  * gets heads 8c..8c+7 of the quad's four candidates; the weighted terms, two bf16 a word, are
  * transposed within the quad (16 shuffles), so that lane c adds all 32 of candidate c in order.
- * Blocks of keys (544 bytes) come by the copy engine, three steps ahead.
+ * Blocks of keys (544 bytes) come by the copy engine, three steps ahead. A block of threads expands
+ * its row's query itself.
  *
  * Instructions: a step costs a thread about 280 for two expanded tiles, 110 for 32 elements, 50 for
  * the transposition, 64 for the sums: 128 candidates in about 510 cycles of a scheduler, four
@@ -24,18 +26,31 @@ constexpr int stages = 3;
 constexpr int resident = 4; /* blocks of an SM */
 constexpr int64_t most_blocks = 132 * resident;
 
+/* Column 8g + 2c + e of the query is head 8c + 2g + e. */
 struct shared {
-    uint8_t code[heads * DSF_INDEX_CHANNELS]; /* at a multiple of 1024 */
+    uint8_t code[heads * DSF_INDEX_CHANNELS]; /* at a multiple of 1024; 128-byte swizzle */
     uint8_t key[stages][step * record];
+    uint4 weight[4]; /* a times 2^base, two bf16 a word: heads 8c..8c+7 */
+    /* for the slow path */
+    float unfold[heads][groups], scale[heads][groups], a[heads];
     uint64_t full[stages];
     int blocks[stages]; /* how many were copied */
 };
 static_assert(step * record % 16 == 0 && sizeof(uint64_t) == 8, "barriers are aligned");
 
 struct work {
-    const int32_t *pool;
+    const int32_t *pool; /* nullptr: block m is block m */
     const uint8_t *keys; /* of the row's sequence */
     int b, visible;
+
+    __device__ work(const score_job &j, int64_t row)
+        : pool(j.pool ? j.pool + row * j.b : nullptr),
+          keys(j.keys + int64_t(j.slot[row]) * j.c * record),
+          visible(int(visible_entries(j.pos[row], j.ratio, j.entries)))
+    {
+        b = (visible + block - 1) / block;
+        if (pool) b = min(b, int(j.b)); /* there are no more with a visible entry */
+    }
 };
 
 /* Copies the blocks of one step (warp 0). Blocks ascend, so the ones that count come first. */
@@ -43,7 +58,8 @@ __device__ void issue(shared &s, const work &w, int at, int stage)
 {
     int lane = threadIdx.x % 32;
     int m = at * step_blocks + lane;
-    int32_t id = lane < step_blocks && m < w.b ? w.pool[m] : -1;
+    int32_t id = -1;
+    if (lane < step_blocks && m < w.b) id = w.pool ? w.pool[m] : m;
     bool there = id >= 0 && int64_t(id) * block < w.visible;
     int count = __popc(__ballot_sync(0xFFFFFFFFu, there));
     uint32_t bar = ptx::smem(&s.full[stage]);
@@ -117,7 +133,7 @@ __device__ void terms_fast(uint32_t (&term)[4][4], const key_pair &k, uint64_t b
 
 /* The same of one tile by the contract's additions, one product a group. */
 __device__ void terms_slow(uint32_t (&term)[2][4], const uint32_t (&a)[groups][4],
-                           const uint32_t (&bytes)[2], uint64_t b, const tile *t, int token, int c)
+                           const uint32_t (&bytes)[2], uint64_t b, const shared &s, int c)
 {
     float dot[16] = {};
 #pragma unroll
@@ -131,9 +147,9 @@ __device__ void terms_slow(uint32_t (&term)[2][4], const uint32_t (&a)[groups][4
 #pragma unroll
         for (int i = 0; i < 16; i++) {
             int head = 8 * c + i / 4 * 2 + i % 2;
-            float group = __fmul_rn(__int2float_rn(d[i]), t->unfold[head][token][g]);
+            float group = __fmul_rn(__int2float_rn(d[i]), s.unfold[head][g]);
             group = __fmul_rn(group, scales(bytes[i / 2 % 2]).outside(g));
-            dot[i] = __fmaf_rn(group, t->scale[head][token][g], dot[i]);
+            dot[i] = __fmaf_rn(group, s.scale[head][g], dot[i]);
         }
     }
 #pragma unroll
@@ -143,15 +159,15 @@ __device__ void terms_slow(uint32_t (&term)[2][4], const uint32_t (&a)[groups][4
         for (int e = 0; e < 2; e++) {
             float x = num::round_bf16(dot[i + e]);
             x = x < 0 ? 0 : x; /* NaN stays */
-            p[e] = __fmul_rn(t->a[token][8 * c + i / 4 * 2 + e], x);
+            p[e] = __fmul_rn(s.a[8 * c + i / 4 * 2 + e], x);
         }
         term[i / 2 % 2][i / 4] = num::pack_bf16(p[0], p[1]);
     }
 }
 
 /* Both tiles in turn by the same code: it is rare, and large. */
-__device__ void terms_slow(uint32_t (&term)[4][4], const key_pair &k, uint64_t b, const tile *t,
-                           int token, int c)
+__device__ void terms_slow(uint32_t (&term)[4][4], const key_pair &k, uint64_t b, const shared &s,
+                           int c)
 {
 #pragma unroll 1
     for (int half = 0; half < 2; half++) {
@@ -160,7 +176,7 @@ __device__ void terms_slow(uint32_t (&term)[4][4], const key_pair &k, uint64_t b
 #pragma unroll
         for (int i = 0; i < 4 * groups; i++)
             a[i / 4][i % 4] = half ? k.a[1][i / 4][i % 4] : k.a[0][i / 4][i % 4];
-        terms_slow(part, a, bytes, b, t, token, c);
+        terms_slow(part, a, bytes, b, s, c);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             term[2 + i / 4][i % 4] = part[i / 4][i % 4];
@@ -207,42 +223,63 @@ __device__ float add_terms(const uint32_t (&term)[4][4], int c)
     return total;
 }
 
-__device__ void load_codes(shared &s, const tile *t, int token)
+/* Four threads a head, one for each group. True: everything folds and is in range. */
+__device__ bool load_query(shared &s, const score_job &j, int64_t row)
 {
-    const uint4 *from = reinterpret_cast<const uint4 *>(t->code + token * sizeof s.code);
-    for (int i = threadIdx.x; i < int(sizeof s.code) / 16; i += threads)
-        reinterpret_cast<uint4 *>(s.code)[i] = from[i];
-    ptx::fence_proxy_async();
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < stages; i++) ptx::mbarrier_init(ptx::smem(&s.full[i]), 1);
-        ptx::fence_mbarrier_init();
+    int head = threadIdx.x / groups, g = threadIdx.x % groups;
+    uint32_t word[4] = {}, bytes = 0x7F7F7F7F;
+    uint16_t a = 0;
+    if (head < j.h) {
+        const uint8_t *rec = j.q + (row * j.h + head) * record;
+#pragma unroll
+        for (int i = 0; i < 4; i++) word[i] = load_word(rec + 16 * g + 4 * i, true);
+        bytes = load_word(rec + 64, true);
+        a = j.a[row * j.h + head];
     }
-    __syncthreads();
+    scales own(bytes);
+    bool in_range;
+    int column = head % 8 / 2 * 8 + head / 8 * 2 + head % 2;
+    uint32_t x[4], y[4];
+    const grid table(own.shift(g));
+#pragma unroll
+    for (int i = 0; i < 4; i++) table.expand(word[i], x[i], y[i]);
+    uint4 *out = reinterpret_cast<uint4 *>(s.code + column * DSF_INDEX_CHANNELS);
+    out[(2 * g) ^ (column & 7)] = make_uint4(x[0], x[1], x[2], x[3]);
+    out[(2 * g + 1) ^ (column & 7)] = make_uint4(y[0], y[1], y[2], y[3]);
+    s.unfold[head][g] = num::pow2(-2 - own.shift(g));
+    s.scale[head][g] = num::e8m0_to_f32(uint8_t(own.at(g)));
+    uint16_t weight = scaled_weight(a, own.base, in_range);
+    if (g == 0) {
+        reinterpret_cast<uint16_t *>(s.weight)[head] = weight;
+        s.a[head] = num::bf16_to_f32(a);
+    }
+    ptx::fence_proxy_async();
+    return __syncthreads_and(own.folds && in_range);
 }
 
 /* Block (row, part). */
-__global__ void __launch_bounds__(threads, resident)
-    score_pool(score_job j, const tile *tiles, int parts)
+__global__ void __launch_bounds__(threads, resident) score_pool(score_job j, int parts)
 {
     extern __shared__ __align__(1024) uint8_t memory[];
     uint32_t shift = (1024 - ptx::smem(memory) % 1024) % 1024;
     shared &s = *reinterpret_cast<shared *>(memory + shift);
     int64_t row = blockIdx.x / parts;
-    int part = blockIdx.x % parts;
-    int steps = int((j.b + step_blocks - 1) / step_blocks), each = (steps + parts - 1) / parts;
+    int part = blockIdx.x % parts, warp = threadIdx.x / 32, lane = threadIdx.x % 32, c = lane % 4;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < stages; i++) ptx::mbarrier_init(ptx::smem(&s.full[i]), 1);
+        ptx::fence_mbarrier_init();
+    }
+    follow();
+    __syncthreads();
+    const work w(j, row);
+    int steps = (w.b + step_blocks - 1) / step_blocks, each = (steps + parts - 1) / parts;
     int from = part * each, to = min(from + each, steps);
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, c = lane % 4;
-    int token = int(row % tokens);
-    ptx::griddepcontrol_wait();
-    const tile *t = tiles + row / tokens;
-    load_codes(s, t, token);
-    work w = {j.pool + row * j.b, j.keys + int64_t(t->slot[token]) * j.c * record, int(j.b),
-              t->visible[token]};
-    uint16_t *out = j.out + row * j.stride;
-    uint4 weight = *reinterpret_cast<const uint4 *>(t->weight + token * 16 + 4 * c);
-    uint64_t b = ptx::wgmma_desc_128b(ptx::smem(s.code));
+    if (from >= to) return;
     if (warp == 0)
         for (int i = 0; i < stages && from + i < to; i++) issue(s, w, from + i, i);
+    const bool query_folds = load_query(s, j, row);
+    uint16_t *out = j.out + row * j.stride;
+    uint64_t b = ptx::wgmma_desc_128b(ptx::smem(s.code));
     int stage = 0, phase = 0;
     for (int at = from; at < to; at++) {
         ptx::mbarrier_wait(ptx::smem(&s.full[stage]), phase);
@@ -253,40 +290,35 @@ __global__ void __launch_bounds__(threads, resident)
         const uint8_t *quad = s.key[stage] + (warp * 32 + lane / 4 * 4) * record;
         bool folds = load_keys(k, quad, c, there);
         float unit = unit_of(quad + c * record, there);
-        bool fast = __syncthreads_and(folds) && t->fast;
+        bool fast = __syncthreads_and(folds) && query_folds;
         if (warp == 0 && at + stages < to) issue(s, w, at + stages, stage);
         if (++stage == stages) stage = 0, phase ^= 1;
         uint32_t term[4][4];
         if (fast)
-            terms_fast(term, k, b, weight);
+            terms_fast(term, k, b, s.weight[c]);
         else
-            terms_slow(term, k, b, t, token, c);
+            terms_slow(term, k, b, s, c);
         float total = add_terms(term, c);
         if (fast) total = __fmul_rn(total, unit);
         int p = at * step + threadIdx.x;
-        if (p < w.b * block) out[p] = num::f32_to_bf16(total);
+        if (p < (w.pool ? w.b * block : w.visible)) out[p] = num::f32_to_bf16(total);
     }
 }
 
 } // namespace
 
 /* Blocks are copied whole from 16-byte addresses. */
-bool index_sm90::pool_fits(const score_job &job)
+bool index_sm90::own_keys_fit(const score_job &job)
 {
-    return job.block == block && job.c % block == 0;
+    return (job.pool ? job.block == block : job.n <= DSF_INDEX_LONE_ROWS) && job.c % block == 0;
 }
 
-dsf_status index_sm90::score_pool_tensor(const score_job &job, tile *tiles, cudaStream_t stream)
+dsf_status index_sm90::score_own_keys(const score_job &job, cudaStream_t stream)
 {
-    DSF_TRY(prepare_tiles(job, tiles, stream));
-    int64_t steps = (job.b + step_blocks - 1) / step_blocks;
-    int64_t parts = most_blocks / job.n < steps ? most_blocks / job.n : steps;
+    int64_t blocks = job.pool ? job.b : (job.entries + block - 1) / block;
+    int64_t steps = (blocks + step_blocks - 1) / step_blocks, parts = most_blocks / job.n;
+    if (parts > steps) parts = steps;
     if (parts < 1) parts = 1;
-    constexpr size_t bytes = sizeof(shared) + 1024;
-    DSF_CUDA_TRY(
-        cudaFuncSetAttribute(score_pool, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    score_pool<<<static_cast<unsigned>(job.n * parts), threads, bytes, stream>>>(
-        job, tiles, static_cast<int>(parts));
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return launch(stream, static_cast<unsigned>(job.n * parts), threads, sizeof(shared) + 1024,
+                  score_pool, job, parts);
 }

@@ -7,14 +7,6 @@ using namespace index_sm90;
 namespace
 {
 
-/* a * 2^(base - 127) as bf16; ok: it is 0, or everything made of it stays normal. */
-__device__ uint16_t scaled_weight(uint16_t a, int base, bool &ok)
-{
-    int exponent = a >> 7 & 255;
-    ok = (a & 0x7FFF) == 0 || (exponent >= least_scale && exponent <= most_scale);
-    return (a & 0x7FFF) == 0 ? 0 : uint16_t(a + (base - 127) * 128);
-}
-
 __device__ void put_codes(tile *t, int column, int head, int token, const uint32_t (&word)[16],
                           const scales &s)
 {
@@ -46,6 +38,7 @@ __device__ void put_rows(tile *t, const score_job &j, int64_t first, bool fast)
     }
     t->most = int32_t(most);
     t->fast = fast;
+    t->common = t->same_slot(t->slot[0]) == 15 ? t->slot[0] : -1;
 }
 
 /* One block a tile, one thread a (token, head). */
@@ -56,7 +49,7 @@ __global__ void __launch_bounds__(tokens *heads) prepare(score_job j, tile *tile
     int64_t first = int64_t(blockIdx.x) * tokens, row = first + token;
     uint32_t word[16] = {}, bytes = 0x7F7F7F7F;
     uint16_t a = 0;
-    ptx::griddepcontrol_wait();
+    follow();
     if (row < j.n && head < j.h) {
         const uint8_t *rec = j.q + (row * j.h + head) * record;
 #pragma unroll
@@ -68,12 +61,7 @@ __global__ void __launch_bounds__(tokens *heads) prepare(score_job j, tile *tile
     bool in_range;
     uint16_t weight = scaled_weight(a, s.base, in_range);
     int column = head / 2 * 8 + token * 2 + head % 2;
-    if (j.pool) {
-        column = token * heads + head % 8 / 2 * 8 + head / 8 * 2 + head % 2;
-        reinterpret_cast<uint16_t *>(t->weight)[threadIdx.x] = weight;
-    } else {
-        t->weight[(head / 4 * tokens + token) * 4 + head % 4] = uint32_t(weight) << 16;
-    }
+    t->weight[head / 4][token][head % 4] = uint32_t(weight) << 16;
     put_codes(t, column, head, token, word, s);
     t->a[token][head] = num::bf16_to_f32(a);
     bool fast = __syncthreads_and(s.folds && in_range);
@@ -84,7 +72,5 @@ __global__ void __launch_bounds__(tokens *heads) prepare(score_job j, tile *tile
 
 dsf_status index_sm90::prepare_tiles(const score_job &job, tile *tiles, cudaStream_t stream)
 {
-    prepare<<<dsf_blocks(job.n, tokens), tokens * heads, 0, stream>>>(job, tiles);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return launch(stream, dsf_blocks(job.n, tokens), tokens * heads, 0, prepare, job, tiles);
 }

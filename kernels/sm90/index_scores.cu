@@ -9,13 +9,13 @@
  *
  * Tile: 64 keys (M, in registers) x 4 tokens of 32 heads (N = 128). Column 8g + 2c + e is head 2g +
  * e of token c, so that lane c of a quad holds all heads of token c for its two keys: relu,
- * roundings and the ordered sum stay in the thread. A block: 4 warpgroups of 64 keys each, and a
- * warp that copies the prepared query tiles through a ring; 64 tiles (256 tokens) for one set of
- * keys.
+ * roundings and the ordered sum stay in the thread. A block: 3 warpgroups of 128 keys (two tiles)
+ * each, and a warp that copies the prepared query tiles through a ring; 32 tiles (128 tokens) for
+ * one set of keys, the next set on its way.
  *
  * A tile costs the tensor cores 256 cycles, and each scheduler 3.5 instructions an element = 224 +
- * about 25: with four warpgroups in different phases both run at once. 16.6 KiB of L2 reads for
- * 1,024 cycles. */
+ * about 60: with warpgroups in different phases both run at once. 16.6 KiB of L2 reads for six
+ * tiles. */
 #include "sm90/index_tile.cuh"
 
 using namespace index_sm90;
@@ -23,17 +23,18 @@ using namespace index_sm90;
 namespace
 {
 
-constexpr int warpgroups = 4;
-constexpr int keys_wg = 64;
+constexpr int warpgroups = 3;
+constexpr int keys_wg = 128;
 constexpr int keys_block = warpgroups * keys_wg;
 constexpr int consumers = warpgroups * 128;
 constexpr int threads = consumers + 128; /* a warpgroup that copies: one of its warps does */
-/* 640 threads start with 96 registers each; what the copying warpgroup gives up, the others get. */
-constexpr int start_registers = 96, producer_registers = 32, consumer_registers = 112;
+/* 512 threads start with 128 registers each; what the copying warpgroup gives up, the others get.
+ */
+constexpr int start_registers = 128, producer_registers = 32, consumer_registers = 160;
 static_assert(consumers * consumer_registers + 128 * producer_registers <=
                   threads * start_registers,
               "a block shares what it was given at its start");
-constexpr int block_tiles = 64; /* tiles for one set of keys; two a lane */
+constexpr int block_tiles = 32; /* tiles for one set of keys: one a lane */
 constexpr int stages = 6;
 
 constexpr uint32_t copied = offsetof(tile, a); /* bytes in shared memory */
@@ -43,37 +44,60 @@ constexpr uint32_t shared_bytes = stages * stage_bytes + 1024 + 2 * stages * 8;
 
 /* ---- keys ---- */
 
-/* The A fragments of one warpgroup: thread rows r and r + 8 of its warp's 16 are the keys first and
- * first + 1. */
-struct key_tile {
-    uint32_t a[groups][4];
-    uint32_t bytes[2];
-    bool fast; /* all 64 keys fold */
+/* Past the last key: that one again. */
+__device__ const uint8_t *key_record(const score_job &j, int key, int slot)
+{
+    return j.keys + (int64_t(slot) * j.c + min(key, int(j.c) - 1)) * record;
+}
+__device__ uint32_t load_scales(const score_job &j, int key, int slot)
+{
+    return load_word(key_record(j, key, slot) + DSF_INDEX_CHANNELS / 2, true);
+}
+
+/* What one thread reads of its four keys, first..first+3: word c of every group, the scales. */
+struct raw_keys {
+    uint32_t word[4][groups], bytes[4];
+
+    __device__ void load(const score_job &j, int first, int slot, int c)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint8_t *rec = key_record(j, first + i, slot);
+#pragma unroll
+            for (int g = 0; g < groups; g++) word[i][g] = load_word(rec + 16 * g + 4 * c, true);
+            bytes[i] = load_scales(j, first + i, slot);
+        }
+    }
 };
 
-__device__ void load_keys(key_tile &k, const score_job &j, int64_t first, int64_t slot, int lane_c,
-                          int barrier)
-{
-    uint32_t word[2][groups];
+enum { out_of_range, in_range, folded }; /* what all keys of a warpgroup are at least */
+
+/* The A fragments of a warpgroup's two tiles: rows r and r + 8 of tile i are the keys 2i and 2i + 1
+ * of the thread's four. */
+struct key_tiles {
+    uint32_t a[2][groups][4];
+    uint32_t exponents; /* of the four keys' units, biased, where they fold */
+    int state;
+
+    __device__ void expand(const raw_keys &raw, int barrier)
+    {
+        bool ranges = true, folds = true;
+        exponents = 0;
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int64_t key = first + r < j.c ? first + r : j.c - 1;
-        const uint8_t *rec = j.keys + (slot * j.c + key) * record;
+        for (int i = 0; i < 4; i++) {
+            scales s(raw.bytes[i]);
+            folds = folds && s.folds;
+            ranges = ranges && s.in_range;
+            exponents |= uint32_t(s.base - 2) << 8 * i; /* both doublings are a quarter */
 #pragma unroll
-        for (int g = 0; g < groups; g++) word[r][g] = load_word(rec + 16 * g + 4 * lane_c, true);
-        k.bytes[r] = load_word(rec + 64, true);
+            for (int g = 0; g < groups; g++)
+                grid(s.shift(g)).expand(raw.word[i][g], a[i / 2][g][i % 2], a[i / 2][g][i % 2 + 2]);
+        }
+        state = folded;
+        if (ptx::bar_red_and(barrier, 128, folds)) return;
+        state = ptx::bar_red_and(barrier, 128, ranges) ? in_range : out_of_range;
     }
-    bool folds = true;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        scales s(k.bytes[r]);
-        folds = folds && s.folds;
-#pragma unroll
-        for (int g = 0; g < groups; g++)
-            grid(s.shift(g)).expand(word[r][g], k.a[g][r], k.a[g][r + 2]);
-    }
-    k.fast = ptx::bar_red_and(barrier, 128, folds);
-}
+};
 
 /* ---- a tile ---- */
 
@@ -87,64 +111,96 @@ __device__ void add_pair(float &total, int x0, int x1, uint32_t a0, uint32_t a1)
     total = __fadd_rn(total, high_half(__hmul2_rn(x, bf16x2(a1))));
 }
 
-/* Integers, one sum a dot. */
-__device__ void score_fast(float (&total)[2], const key_tile &k, const tile *t, uint64_t b, int c)
+/* Two keys in integers, one sum a dot. */
+__device__ void score_fast(float &total0, float &total1, const uint32_t (&a)[groups][4],
+                           const tile *t, uint64_t b, int c)
 {
     int d[64];
     ptx::wgmma_fence();
 #pragma unroll
-    for (int g = 0; g < groups; g++) ptx::wgmma_s8<128>::rs(d, k.a[g], b + 2 * g, g > 0);
+    for (int g = 0; g < groups; g++) ptx::wgmma_s8<128>::rs(d, a[g], b + 2 * g, g > 0);
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(d);
-    total[0] = total[1] = 0;
+    total0 = total1 = 0;
 #pragma unroll
     for (int i = 0; i < heads / 4; i++) {
-        uint4 a = *reinterpret_cast<const uint4 *>(t->weight + 16 * i + 4 * c);
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            add_pair(total[r], d[8 * i + 2 * r], d[8 * i + 2 * r + 1], a.x, a.y);
-            add_pair(total[r], d[8 * i + 4 + 2 * r], d[8 * i + 5 + 2 * r], a.z, a.w);
-        }
+        uint4 w = *reinterpret_cast<const uint4 *>(t->weight[i][c]);
+        add_pair(total0, d[8 * i], d[8 * i + 1], w.x, w.y);
+        add_pair(total1, d[8 * i + 2], d[8 * i + 3], w.x, w.y);
+        add_pair(total0, d[8 * i + 4], d[8 * i + 5], w.z, w.w);
+        add_pair(total1, d[8 * i + 6], d[8 * i + 7], w.z, w.w);
     }
-#pragma unroll
-    for (int r = 0; r < 2; r++) /* both doublings are a quarter */
-        total[r] = __fmul_rn(total[r], num::pow2(scales(k.bytes[r]).base - 129));
 }
 
-/* The contract's additions, one product a group. source: the tile in device memory. */
-__device__ void score_slow(float (&total)[2], const key_tile &k, const tile *source, uint64_t b,
+/* Two keys by the contract's additions, one product a group. Where everything is in range the
+ * query's scale is in the weight, as above; otherwise unfold and scale, from device memory, make
+ * the very numbers of the contract. */
+template <bool IN_RANGE>
+__device__ void score_slow(float &total0, float &total1, const uint32_t (&a)[groups][4],
+                           const scales (&s)[2], const tile *t, const tile *source, uint64_t b,
                            int c)
 {
-    total[0] = total[1] = 0;
-    const scales s[2] = {scales(k.bytes[0]), scales(k.bytes[1])};
+    float total[2] = {0, 0};
+#pragma unroll 1
     for (int part = 0; part < 4; part++) { /* 8 heads */
         float dot[16] = {};
 #pragma unroll
         for (int g = 0; g < groups; g++) {
             int d[16];
             ptx::wgmma_fence();
-            ptx::wgmma_s8<32>::rs(d, k.a[g], b + 2 * g, 0);
+            ptx::wgmma_s8<32>::rs(d, a[g], b + 2 * g, 0);
             ptx::wgmma_commit_group();
             ptx::wgmma_wait_group<0>();
             ptx::wgmma_fence_operand(d);
+            const float quarter = IN_RANGE ? 0.25f : 1.0f; /* otherwise in unfold */
+            const float outside[2] = {s[0].outside(g) * quarter, s[1].outside(g) * quarter};
 #pragma unroll
             for (int i = 0; i < 16; i++) {
                 int head = 8 * part + i / 4 * 2 + i % 2;
-                float group = __fmul_rn(__int2float_rn(d[i]), source->unfold[head][c][g]);
-                group = __fmul_rn(group, s[i / 2 % 2].outside(g));
-                dot[i] = __fmaf_rn(group, source->scale[head][c][g], dot[i]);
+                float group = __int2float_rn(d[i]), k = outside[i / 2 % 2];
+                if (IN_RANGE)
+                    dot[i] = __fmaf_rn(group, k, dot[i]);
+                else
+                    dot[i] = __fmaf_rn(__fmul_rn(__fmul_rn(group, source->unfold[head][c][g]), k),
+                                       source->scale[head][c][g], dot[i]);
             }
         }
 #pragma unroll
         for (int i = 0; i < 16; i++) {
             int head = 8 * part + i / 4 * 2 + i % 2, r = i / 2 % 2;
+            float weight =
+                IN_RANGE ? __uint_as_float(t->weight[head / 4][c][head % 4]) : source->a[c][head];
             float x = num::round_bf16(dot[i]);
-            x = x < 0 ? 0 : x; /* NaN stays */
-            x = __fmul_rn(source->a[c][head], x);
+            x = __fmul_rn(weight, x < 0 ? 0 : x); /* NaN stays */
             total[r] = __fadd_rn(total[r], num::round_bf16(x));
         }
         b += 32 * DSF_INDEX_CHANNELS / 16; /* the next 32 columns */
+    }
+    total0 = total[0];
+    total1 = total[1];
+}
+
+/* The scores of a thread's four keys, first..first+3 of the slot, for token c. */
+__device__ void score_tile(float (&total)[4], const key_tiles &k, const score_job &j, int first,
+                           int slot, const tile *t, const tile *source, uint64_t b, int c)
+{
+    if (k.state == folded && t->fast) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) score_fast(total[2 * i], total[2 * i + 1], k.a[i], t, b, c);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            total[i] = __fmul_rn(total[i], __uint_as_float((k.exponents >> 8 * i & 255) << 23));
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const scales s[2] = {scales(load_scales(j, first + 2 * i, slot)),
+                             scales(load_scales(j, first + 2 * i + 1, slot))};
+        if (k.state != out_of_range && t->fast)
+            score_slow<true>(total[2 * i], total[2 * i + 1], k.a[i], s, t, source, b, c);
+        else
+            score_slow<false>(total[2 * i], total[2 * i + 1], k.a[i], s, t, source, b, c);
     }
 }
 
@@ -154,26 +210,23 @@ __device__ void score_slow(float (&total)[2], const key_tile &k, const tile *sou
  * a visible entry left out. The same in every warp. */
 struct schedule {
     const tile *tiles;
-    int64_t n_tiles, first, unit, base, count;
-    int most[block_tiles / 32]; /* of tile first + lane + 32 i */
+    int n_tiles, first, unit, base, count;
 
-    __device__ schedule(const tile *all, int64_t n) : tiles(all), n_tiles(n), first(0), base(0)
+    __device__ schedule(const tile *all, int n) : tiles(all), n_tiles(n), first(0), base(0)
     {
         look();
     }
+    __device__ int most() const /* of tile first + lane */
+    {
+        int at = first + threadIdx.x % 32;
+        return at < n_tiles ? tiles[at].most : 0;
+    }
     __device__ void look()
     {
-        int lane = threadIdx.x % 32, largest = 0;
-#pragma unroll
-        for (int i = 0; i < block_tiles / 32; i++) {
-            int64_t at = first + lane + 32 * i;
-            most[i] = at < n_tiles ? tiles[at].most : 0;
-            largest = max(largest, most[i]);
-        }
-        largest = __reduce_max_sync(0xFFFFFFFFu, largest);
-        count = (int64_t(largest) + keys_block - 1) / keys_block;
-        int64_t ahead = (int64_t(blockIdx.x) - base) % gridDim.x;
-        unit = ahead < 0 ? ahead + gridDim.x : ahead;
+        int largest = __reduce_max_sync(0xFFFFFFFFu, most());
+        count = (largest + keys_block - 1) / keys_block;
+        int ahead = (int(blockIdx.x) - base) % int(gridDim.x);
+        unit = ahead < 0 ? ahead + int(gridDim.x) : ahead;
     }
     /* False: no unit is left. Otherwise unit: its keys. */
     __device__ bool settle()
@@ -187,14 +240,10 @@ struct schedule {
         return true;
     }
     __device__ void next() { unit += gridDim.x; }
-    __device__ int tiles_here() const
+    /* Those of the unit's tiles that have a token which sees the keys, a bit each. */
+    __device__ unsigned seen() const
     {
-        return n_tiles - first < block_tiles ? int(n_tiles - first) : block_tiles;
-    }
-    __device__ bool skipped(int i) const /* no token of the tile sees the keys */
-    {
-        int m = __shfl_sync(0xFFFFFFFFu, i < 32 ? most[0] : most[1], i % 32);
-        return m <= unit * keys_block;
+        return __ballot_sync(0xFFFFFFFFu, most() > unit * keys_block);
     }
 };
 
@@ -213,8 +262,8 @@ struct ring {
 __device__ void produce(schedule s, ring r)
 {
     for (; s.settle(); s.next()) {
-        for (int i = 0; i < s.tiles_here(); i++) {
-            if (s.skipped(i)) continue;
+        for (unsigned left = s.seen(); left; left &= left - 1) {
+            int i = __ffs(int(left)) - 1;
             if (threadIdx.x % 32 == 0) {
                 ptx::mbarrier_wait(r.empty + 8 * r.stage, r.phase ^ 1);
                 ptx::mbarrier_arrive_expect_tx(r.full + 8 * r.stage, copied);
@@ -227,46 +276,68 @@ __device__ void produce(schedule s, ring r)
     }
 }
 
-__device__ void store(const score_job &j, int64_t row, int64_t first, int visible,
-                      const float (&total)[2])
+__device__ void store(const score_job &j, int64_t row, int first, int visible,
+                      const float (&total)[4])
 {
     uint16_t *out = j.out + row * j.stride + first;
-    uint32_t both = num::pack_bf16(total[0], total[1]);
-    if (first + 1 < visible && j.stride % 2 == 0)
-        *reinterpret_cast<uint32_t *>(out) = both;
-    else {
-        if (first < visible) out[0] = uint16_t(both);
-        if (first + 1 < visible) out[1] = uint16_t(both >> 16);
+    uint2 all = make_uint2(num::pack_bf16(total[0], total[1]), num::pack_bf16(total[2], total[3]));
+    if (first + 3 < visible && j.stride % 4 == 0) {
+        *reinterpret_cast<uint2 *>(out) = all;
+        return;
     }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (first + i < visible) out[i] = uint16_t((i < 2 ? all.x : all.y) >> 16 * (i % 2));
 }
+
+/* A warpgroup's keys: which are expanded, which are on their way. */
+struct key_state {
+    key_tiles k;
+    raw_keys raw;
+    int slot, raw_slot; /* -1: none */
+
+    /* The keys of the next unit, if it has the same tokens. */
+    __device__ void look_ahead(const score_job &j, const schedule &s, int first, int c)
+    {
+        raw_slot = s.unit + int(gridDim.x) < s.count ? slot : -1;
+        if (raw_slot >= 0) raw.load(j, first + int(gridDim.x) * keys_block, raw_slot, c);
+    }
+    __device__ void use(const score_job &j, int first, int now, int c, int barrier)
+    {
+        if (raw_slot != now) raw.load(j, first, now, c);
+        raw_slot = -1;
+        slot = now;
+        k.expand(raw, barrier);
+    }
+};
 
 __device__ void consume(const score_job &j, schedule s, ring r, const uint8_t *data)
 {
-    int wg = threadIdx.x / 128, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
-    int c = lane % 4;
-    key_tile k;
+    int wg = threadIdx.x / 128, lane = threadIdx.x % 32, c = lane % 4;
+    key_state keys;
+    keys.raw_slot = -1;
     for (; s.settle(); s.next()) {
-        int64_t first = s.unit * keys_block + wg * keys_wg + warp * 16 + lane / 4 * 2;
-        int64_t slot = -1;
-        for (int i = 0; i < s.tiles_here(); i++) {
-            if (s.skipped(i)) continue;
+        int first = s.unit * keys_block + wg * keys_wg + threadIdx.x % 128 / 4 * 4;
+        bool fresh = true; /* the keys of this unit are still to come */
+        for (unsigned left = s.seen(); left; left &= left - 1) {
+            int i = __ffs(int(left)) - 1;
             const tile *t = reinterpret_cast<const tile *>(data + r.stage * stage_bytes);
             uint64_t b = ptx::wgmma_desc_128b(r.data + r.stage * stage_bytes);
             ptx::mbarrier_wait(r.full + 8 * r.stage, r.phase);
-            int4 slots = *reinterpret_cast<const int4 *>(t->slot);
-            int visible = t->visible[c], mine = t->slot[c];
             for (unsigned todo = 15; todo;) { /* once for each slot of the four tokens */
-                int now = todo & 1 ? slots.x : todo & 2 ? slots.y : todo & 4 ? slots.z : slots.w;
-                todo &= ~(unsigned(slots.x == now) | unsigned(slots.y == now) << 1 |
-                          unsigned(slots.z == now) << 2 | unsigned(slots.w == now) << 3);
-                if (now != slot) load_keys(k, j, first, now, c, 1 + wg);
-                slot = now;
-                float total[2];
-                if (k.fast && t->fast)
-                    score_fast(total, k, t, b, c);
-                else
-                    score_slow(total, k, s.tiles + s.first + i, b, c);
-                if (mine == now) store(j, (s.first + i) * tokens + c, first, visible, total);
+                unsigned members = 15;
+                int now = t->common;
+                if (now < 0) now = t->slot[__ffs(int(todo)) - 1], members = t->same_slot(now);
+                todo &= ~members;
+                if (fresh || now != keys.slot) {
+                    keys.use(j, first, now, c, 1 + wg);
+                    if (fresh) keys.look_ahead(j, s, first, c);
+                    fresh = false;
+                }
+                float total[4];
+                score_tile(total, keys.k, j, first, keys.slot, t, s.tiles + s.first + i, b, c);
+                if (members >> c & 1)
+                    store(j, int64_t(s.first + i) * tokens + c, first, t->visible[c], total);
             }
             __syncwarp();
             if (lane == 0) ptx::mbarrier_arrive(r.empty + 8 * r.stage);
@@ -275,7 +346,7 @@ __device__ void consume(const score_job &j, schedule s, ring r, const uint8_t *d
     }
 }
 
-__global__ void __launch_bounds__(threads, 1) score(score_job j, const tile *tiles, int64_t n_tiles)
+__global__ void __launch_bounds__(threads, 1) score(score_job j, const tile *tiles, int n_tiles)
 {
     extern __shared__ uint8_t memory[];
     uint32_t start = ptx::smem(memory), data = (start + 1023) / 1024 * 1024;
@@ -288,7 +359,7 @@ __global__ void __launch_bounds__(threads, 1) score(score_job j, const tile *til
         ptx::fence_mbarrier_init();
     }
     __syncthreads();
-    ptx::griddepcontrol_wait();
+    follow();
     if (threadIdx.x >= consumers) {
         ptx::setmaxnreg_dec<producer_registers>();
         if (threadIdx.x < consumers + 32) produce(schedule(tiles, n_tiles), r);
@@ -301,7 +372,7 @@ __global__ void __launch_bounds__(threads, 1) score(score_job j, const tile *til
 /* -inf for the entries that row y does not see. */
 __global__ void __launch_bounds__(256) fill(score_job j)
 {
-    ptx::griddepcontrol_wait();
+    follow();
     for (int64_t row = blockIdx.y; row < j.n; row += gridDim.y) {
         int64_t e = visible_entries(j.pos[row], j.ratio, j.entries);
         for (e += int64_t(blockIdx.x) * 256 + threadIdx.x; e < j.entries; e += 256 * gridDim.x)
@@ -316,20 +387,16 @@ dsf_status index_sm90::score_rows_tensor(const score_job &job, uint8_t *tiles, c
     if (job.fill) {
         dim3 blocks(dsf_blocks(job.entries, 256 * 64),
                     static_cast<unsigned>(job.n < 16384 ? job.n : 16384));
-        fill<<<blocks, 256, 0, stream>>>(job);
-        DSF_CUDA_TRY(cudaGetLastError());
+        DSF_TRY(launch(stream, blocks, 256, 0, fill, job));
     }
+    if (own_keys_fit(job)) return score_own_keys(job, stream);
+    if (job.pool) return score_rows(job, stream);
     tile *t = reinterpret_cast<tile *>(tiles);
-    if (job.pool)
-        return pool_fits(job) ? score_pool_tensor(job, t, stream) : score_rows(job, stream);
-    int64_t n_tiles = (job.n + tokens - 1) / tokens;
+    int n_tiles = static_cast<int>((job.n + tokens - 1) / tokens);
     DSF_TRY(prepare_tiles(job, t, stream));
     int device = 0, processors = 0;
     DSF_CUDA_TRY(cudaGetDevice(&device));
     DSF_CUDA_TRY(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    DSF_CUDA_TRY(
-        cudaFuncSetAttribute(score, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-    score<<<static_cast<unsigned>(processors), threads, shared_bytes, stream>>>(job, t, n_tiles);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return launch(stream, static_cast<unsigned>(processors), threads, shared_bytes, score, job, t,
+                  n_tiles);
 }

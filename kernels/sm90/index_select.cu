@@ -44,7 +44,7 @@ struct pool_result {
 /* Ends a row of which `kept` ids are written. */
 template <typename RESULT>
 __device__ void finish(const select_job &j, const typename RESULT::source &source, int32_t *out,
-                       int64_t kept)
+                       int kept)
 {
     bool newest = RESULT::newest(source);
     if (newest && threadIdx.x == 0) out[kept] = int32_t(source.count);
@@ -52,18 +52,15 @@ __device__ void finish(const select_job &j, const typename RESULT::source &sourc
         out[i] = -1;
 }
 
-/* Block (row, part): the whole row to the result, or a part of it to the lists. */
+/* One block: a whole row to the result, or a part of it to the lists. */
 template <typename RESULT>
-__global__ void __launch_bounds__(select_threads, 2) select_part(select_job j, lists l)
+__device__ void select_part(const select_job &j, const lists &l, int at, select_memory &memory)
 {
-    extern __shared__ __align__(16) uint8_t memory[];
-    selector s(*reinterpret_cast<select_memory *>(memory));
-    int64_t row = blockIdx.x / l.parts, part = blockIdx.x % l.parts;
-    ptx::griddepcontrol_wait();
-    typename RESULT::source source(j, row);
-    int64_t count = source.count > 0 ? source.count : 0;
-    int64_t length = ((count + l.parts - 1) / l.parts + 7) / 8 * 8;
-    int64_t from = part * length, to = from + length < count ? from + length : count;
+    selector s(memory);
+    int64_t row = at / l.parts;
+    typename RESULT::source source(j, row, memory);
+    int count = max(source.count, 0), length = ((count + l.parts - 1) / l.parts + 7) / 8 * 8;
+    int from = min(at % l.parts * length, count), to = min(from + length, count);
     int kept = s.best(source, from, to, int(RESULT::wanted(j)), RESULT::least);
     if (l.parts == 1) {
         int32_t *out = RESULT::row(j, row);
@@ -73,22 +70,21 @@ __global__ void __launch_bounds__(select_threads, 2) select_part(select_job j, l
         return;
     }
     for (int i = threadIdx.x; i < l.kept; i += select_threads) {
-        l.key[blockIdx.x * l.kept + i] = i < kept ? s.keys()[i] : 0;
-        if (i < kept) l.pos[blockIdx.x * l.kept + i] = s.positions()[i];
+        l.key[at * l.kept + i] = i < kept ? s.keys()[i] : 0;
+        if (i < kept) l.pos[at * l.kept + i] = s.positions()[i];
     }
 }
 
-/* Parts are in order of position, and so are the places of each: a place in the lists orders ties
- * as its position does. */
+/* One block, one row. Parts are in order of position, and so are the places of each: a place in the
+ * lists orders ties as its position does. */
 template <typename RESULT>
-__global__ void __launch_bounds__(select_threads, 2) select_merge(select_job j, lists l)
+__device__ void select_merge(const select_job &j, const lists &l, int64_t row,
+                             select_memory &memory)
 {
-    extern __shared__ __align__(16) uint8_t memory[];
-    selector s(*reinterpret_cast<select_memory *>(memory));
-    int64_t row = blockIdx.x, first = row * l.parts * l.kept;
-    ptx::griddepcontrol_wait();
-    typename RESULT::source source(j, row);
-    list_source parts = {l.key + first, l.pos + first, l.parts * l.kept};
+    selector s(memory);
+    int64_t first = row * l.parts * l.kept;
+    typename RESULT::source source(j, row, memory);
+    list_source parts = {l.key + first, l.pos + first, int(l.parts * l.kept)};
     int kept = s.best(parts, 0, parts.count, int(RESULT::wanted(j)), 0);
     int32_t *out = RESULT::row(j, row);
     for (int i = threadIdx.x; i < kept; i += select_threads)
@@ -96,59 +92,81 @@ __global__ void __launch_bounds__(select_threads, 2) select_merge(select_job j, 
     finish<RESULT>(j, source, out, kept);
 }
 
+/* The first pool_blocks blocks make the pool, the others the topk list. */
+__global__ void __launch_bounds__(select_threads, 2)
+    select_parts(select_job j, lists topk, lists pool, int pool_blocks)
+{
+    extern __shared__ __align__(16) uint8_t memory[];
+    select_memory &m = *reinterpret_cast<select_memory *>(memory);
+    int at = int(blockIdx.x) - pool_blocks;
+    follow();
+    if (at < 0)
+        select_part<pool_result>(j, pool, blockIdx.x, m);
+    else
+        select_part<topk_result>(j, topk, at, m);
+}
+
+__global__ void __launch_bounds__(select_threads, 2)
+    select_merges(select_job j, lists topk, lists pool, int pool_blocks)
+{
+    extern __shared__ __align__(16) uint8_t memory[];
+    select_memory &m = *reinterpret_cast<select_memory *>(memory);
+    int at = int(blockIdx.x) - pool_blocks;
+    follow();
+    if (at < 0)
+        select_merge<pool_result>(j, pool, blockIdx.x, m);
+    else
+        select_merge<topk_result>(j, topk, at, m);
+}
+
 /* Lists longer than the buffer takes. */
 template <typename RESULT>
 __global__ void __launch_bounds__(select_threads, 2) select_wide(select_job j)
 {
     extern __shared__ __align__(16) uint8_t memory[];
-    selector s(*reinterpret_cast<select_memory *>(memory));
+    select_memory &m = *reinterpret_cast<select_memory *>(memory);
+    selector s(m);
     int64_t row = blockIdx.x;
-    ptx::griddepcontrol_wait();
-    typename RESULT::source source(j, row);
-    int64_t count = source.count > 0 ? source.count : 0;
+    follow();
+    typename RESULT::source source(j, row, m);
     int32_t *out = RESULT::row(j, row);
-    int64_t kept = s.best_wide(source, count, RESULT::wanted(j), RESULT::least, out);
+    int kept =
+        s.best_wide(source, max(source.count, 0), int(RESULT::wanted(j)), RESULT::least, out);
     finish<RESULT>(j, source, out, kept);
 }
 
-template <typename KERNEL> dsf_status allow_memory(KERNEL kernel)
+lists lists_of(const select_job &j, dsf_index_cut cut, uint8_t *memory)
 {
-    DSF_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(sizeof(select_memory))));
-    return DSF_OK;
-}
-
-template <typename RESULT>
-dsf_status queue(const select_job &j, dsf_index_cut cut, uint8_t *memory, cudaStream_t stream)
-{
-    constexpr size_t bytes = sizeof(select_memory);
-    unsigned rows = static_cast<unsigned>(j.n);
-    if (RESULT::wanted(j) > DSF_INDEX_MOST_KEPT) {
-        DSF_TRY(allow_memory(select_wide<RESULT>));
-        select_wide<RESULT><<<rows, select_threads, bytes, stream>>>(j);
-        DSF_CUDA_TRY(cudaGetLastError());
-        return DSF_OK;
-    }
-    lists l = {reinterpret_cast<uint16_t *>(memory), nullptr, cut.parts, cut.kept};
-    l.pos = reinterpret_cast<uint32_t *>(memory + 2 * j.n * cut.parts * cut.kept);
-    DSF_TRY(allow_memory(select_part<RESULT>));
-    select_part<RESULT><<<rows * cut.parts, select_threads, bytes, stream>>>(j, l);
-    DSF_CUDA_TRY(cudaGetLastError());
-    if (cut.parts == 1) return DSF_OK;
-    DSF_TRY(allow_memory(select_merge<RESULT>));
-    select_merge<RESULT><<<rows, select_threads, bytes, stream>>>(j, l);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return {reinterpret_cast<uint16_t *>(memory),
+            reinterpret_cast<uint32_t *>(memory + 2 * j.n * cut.parts * cut.kept), cut.parts,
+            cut.kept};
 }
 
 } // namespace
 
 dsf_status index_sm90::select_rows(const select_job &job, dsf_index_cut topk, dsf_index_cut pool,
-                                   uint8_t *lists, cudaStream_t stream)
+                                   uint8_t *memory, cudaStream_t stream)
 {
-    DSF_TRY(queue<topk_result>(job, topk, lists, stream));
-    if (job.pool_out) DSF_TRY(queue<pool_result>(job, pool, lists + topk.bytes, stream));
-    return DSF_OK;
+    constexpr size_t bytes = sizeof(select_memory);
+    unsigned rows = static_cast<unsigned>(job.n);
+    bool list = true, blocks = job.pool_out != nullptr;
+    if (topk_result::wanted(job) > DSF_INDEX_MOST_KEPT) {
+        DSF_TRY(launch(stream, rows, select_threads, bytes, select_wide<topk_result>, job));
+        list = false;
+    }
+    if (blocks && pool_result::wanted(job) > DSF_INDEX_MOST_KEPT) {
+        DSF_TRY(launch(stream, rows, select_threads, bytes, select_wide<pool_result>, job));
+        blocks = false;
+    }
+    lists of_topk = lists_of(job, topk, memory), of_pool = lists_of(job, pool, memory + topk.bytes);
+    unsigned first = blocks ? rows * pool.parts : 0, all = first + (list ? rows * topk.parts : 0);
+    if (all)
+        DSF_TRY(
+            launch(stream, all, select_threads, bytes, select_parts, job, of_topk, of_pool, first));
+    first = blocks && pool.parts > 1 ? rows : 0;
+    all = first + (list && topk.parts > 1 ? rows : 0);
+    if (all == 0) return DSF_OK;
+    return launch(stream, all, select_threads, bytes, select_merges, job, of_topk, of_pool, first);
 }
 
 extern "C" dsf_status dsf_index_select_sm90(const dsf_launch *lc, const void *args)

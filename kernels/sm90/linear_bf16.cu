@@ -1,12 +1,12 @@
 /* y[n, o] = x w^T of bf16 operands for many rows, f32 sums: linear_gb, linear_gf, and wo_a after
  * its weights were expanded (linear_group.cu).
  *
- * Tile: 128 columns x 192 tokens, two consumer warpgroups of 64 x 192, one producer warp; K in
- * stages of 64 channels (16 KiB of weights, 24 KiB of tokens), 5 in flight. A stage is 8 x
- * m64n192k16 = 768 cycles of the tensor cores for 40 KiB from the L2 (53 bytes a cycle). A consumer
- * keeps 96 accumulators and 96 sums of the current segment of 512 channels. A persistent grid; the
- * epilogue of one tile runs while the producer fills the stages of the next. LINEAR_BF16.md has the
- * budget. */
+ * Tile: 128 columns x 192 tokens (or 128, where that fills the device better), two consumer
+ * warpgroups of 64 x 192, one producer warp; K in stages of 64 channels (16 KiB of weights, 24 KiB
+ * of tokens), 5 in flight. A stage is 8 x m64n192k16 = 768 cycles of the tensor cores for 40 KiB
+ * from the L2 (53 bytes a cycle). A consumer keeps 96 accumulators and 96 sums of the current
+ * segment of 512 channels. A persistent grid; the epilogue of one tile runs while the producer
+ * fills the stages of the next. LINEAR_BF16.md has the budget. */
 #include "sm90/linear_tc.cuh"
 
 using namespace linear_tc;
@@ -14,17 +14,21 @@ using namespace linear_tc;
 namespace
 {
 
-constexpr int tokens = DSF_LINEAR_MANY;
-constexpr int registers = tokens / 2; /* of a consumer thread, for 64 x 192 */
-constexpr int stage_bytes = weight_bytes + tokens * row_bytes;
-constexpr int stages = 5; /* 768 cycles each: 4 of them cover a latency of 1.7 us */
+template <int N> constexpr int stage_bytes = weight_bytes + N *row_bytes;
+template <int N> constexpr int stages = DSF_LINEAR_MANY_STAGES(N);
+constexpr int most_stages = DSF_LINEAR_MANY_STAGES(DSF_LINEAR_MANY_LEAST);
 constexpr int consumers = 256;
 constexpr int threads = 128 + consumers;
+/* 384 threads start with 168; none may ask for more than the block has. */
+constexpr int start_registers = 168, producer_registers = 40, consumer_registers = 232;
+static_assert(producer_registers * 128 + consumer_registers * consumers <=
+                  start_registers * threads,
+              "registers of the block");
 constexpr int band = 8; /* column tiles that share the tokens while these are in the L2 */
 
 struct shape {
     int64_t n, k, o, groups;
-    int column_tiles, token_tiles, tiles;
+    int column_tiles, token_tiles, tiles, lag;
     linear_plain::grouped plain; /* wo_a */
 };
 
@@ -34,7 +38,7 @@ struct tile {
 
 /* Groups, then bands of column tiles, then token tiles, then the columns of the band. SHARE blocks
  * of a cluster have neighbouring columns and the same tokens. */
-template <int SHARE> __device__ inline tile tile_at(const shape &p, int index)
+template <int N, int SHARE> __device__ inline tile tile_at(const shape &p, int index)
 {
     constexpr int wide = band / SHARE;
     int group = index / (p.column_tiles * p.token_tiles);
@@ -42,29 +46,32 @@ template <int SHARE> __device__ inline tile tile_at(const shape &p, int index)
     int first = rest / (wide * p.token_tiles) * wide, width = min(wide, p.column_tiles - first);
     rest -= first * p.token_tiles;
     int column = (first + rest % width) * SHARE + int(blockIdx.x) % SHARE;
-    return {group, int64_t(column) * columns, int64_t(rest / width) * tokens};
+    return {group, int64_t(column) * columns, int64_t(rest / width) * N};
 }
 
-/* Barriers: full[stages], then empty[stages]. */
+/* Barriers: full, then empty. */
 __device__ inline uint32_t full(uint32_t bars, int stage) { return bars + 8 * stage; }
-__device__ inline uint32_t empty(uint32_t bars, int stage) { return bars + 8 * (stages + stage); }
+__device__ inline uint32_t empty(uint32_t bars, int stage)
+{
+    return bars + 8 * (most_stages + stage);
+}
 
 /* Each block of a cluster brings its part of the tokens to all of them, so that a stage is free
  * when the consumers of all have left it. */
-template <int SHARE>
+template <int N, int SHARE>
 __device__ inline void produce(const CUtensorMap *w, const CUtensorMap *x, const shape &p,
                                uint32_t bars, uint32_t data)
 {
-    constexpr int part = tokens / SHARE;
+    constexpr int part = N / SHARE;
     int rank = int(blockIdx.x) % SHARE;
-    ring r = {stages, 0, 1};
+    ring r = {stages<N>, 0, 1};
     for (int t = blockIdx.x / SHARE; t < p.tiles; t += gridDim.x / SHARE) {
-        tile at = tile_at<SHARE>(p, t);
+        tile at = tile_at<N, SHARE>(p, t);
         int row = int(at.group * p.o + at.column), channel = int(at.group * p.k);
         for (int k = 0; k < p.k; k += depth) {
-            uint32_t to = data + r.at * stage_bytes, bar = full(bars, r.at);
+            uint32_t to = data + r.at * stage_bytes<N>, bar = full(bars, r.at);
             ptx::mbarrier_wait(empty(bars, r.at), r.parity);
-            ptx::mbarrier_arrive_expect_tx(bar, stage_bytes);
+            ptx::mbarrier_arrive_expect_tx(bar, stage_bytes<N>);
             ptx::cp_async_bulk_tensor_2d(to, w, bar, 2 * k, row);
             to += weight_bytes + rank * part * row_bytes;
             if constexpr (SHARE == 1)
@@ -84,12 +91,12 @@ template <int SHARE> __device__ inline void release(uint32_t bar)
     if constexpr (SHARE == 1) {
         if (lane == 0) ptx::mbarrier_arrive(bar);
     } else {
-        if (lane < SHARE) ptx::mbarrier_arrive_cluster(bar, uint32_t(lane));
+        if (lane < SHARE) ptx::mbarrier_arrive_remote(bar, uint32_t(lane));
     }
 }
 
 /* wo_a: the columns of a warp have one row of scales. */
-__device__ inline void redo_small_scales(const shape &p, const place &at, int64_t group)
+__device__ inline void redo_small_scales(const shape &p, const place &at, int64_t group, int tokens)
 {
     int64_t column = group * p.o + at.column, scales = p.k / 32;
     if (at.column >= at.end) return;
@@ -99,25 +106,27 @@ __device__ inline void redo_small_scales(const shape &p, const place &at, int64_
     if (__any_sync(0xFFFFFFFFu, small)) redo_columns(p.plain, at, group, tokens, p.k);
 }
 
-template <typename RESULT, bool GROUPED, int SHARE>
+template <typename RESULT, bool GROUPED, int N, int SHARE>
 __device__ inline void consume(const shape &p, RESULT *out, uint32_t bars, uint32_t data)
 {
-    ring r = {stages, 0, 0};
+    ring r = {stages<N>, 0, 0};
     int thread = threadIdx.x - 128, warp = thread / 32;
     uint32_t w = data + warp / 4 * 64 * row_bytes, x = data + weight_bytes;
-    int chunks = int((p.k + depth - 1) / depth);
+    int chunks = int((p.k + depth - 1) / depth), lag = min(p.lag, chunks);
     for (int t = blockIdx.x / SHARE; t < p.tiles; t += gridDim.x / SHARE) {
-        float acc[registers] = {}, part[registers];
+        float acc[N / 2] = {}, part[N / 2];
+        if (warp >= 4 && lag > 0) ptx::bar_sync(1, consumers);
         for (int k0 = 0; k0 < chunks; k0 += blocks) {
             int end = min(k0 + blocks, chunks), last = 0;
             for (int k = k0; k < end; k++) {
                 ptx::mbarrier_wait(full(bars, r.at), r.parity);
-                multiply_stage<tokens>(part, w + r.at * stage_bytes, x + r.at * stage_bytes,
-                                       k == k0);
+                multiply_stage<N>(part, w + r.at * stage_bytes<N>, x + r.at * stage_bytes<N>,
+                                  k == k0);
                 if (k > k0) {
                     ptx::wgmma_wait_group<1>();
                     release<SHARE>(empty(bars, last));
                 }
+                if (warp < 4 && k + 1 == lag) ptx::bar_arrive(1, consumers);
                 last = r.at;
                 r.next();
             }
@@ -126,11 +135,11 @@ __device__ inline void consume(const shape &p, RESULT *out, uint32_t bars, uint3
             release<SHARE>(empty(bars, last));
             add_segment(acc, part);
         }
-        tile at = tile_at<SHARE>(p, t);
+        tile at = tile_at<N, SHARE>(p, t);
         int64_t first = at.group * p.o;
         place to = {at.token, p.n, at.column + warp * 16, p.o, p.groups * p.o};
-        store_tile(out + first, to, acc, registers);
-        if constexpr (GROUPED) redo_small_scales(p, to, at.group);
+        store_tile(out + first, to, acc, N / 2);
+        if constexpr (GROUPED) redo_small_scales(p, to, at.group, N);
     }
 }
 
@@ -142,7 +151,7 @@ template <int SHARE> __device__ inline void sync_blocks()
         ptx::cluster_sync();
 }
 
-template <typename RESULT, bool GROUPED, int SHARE>
+template <typename RESULT, bool GROUPED, int N, int SHARE>
 __global__ void __launch_bounds__(threads, 1)
     many_kernel(const __grid_constant__ CUtensorMap w, const __grid_constant__ CUtensorMap x,
                 const __grid_constant__ shape p, RESULT *out)
@@ -152,7 +161,7 @@ __global__ void __launch_bounds__(threads, 1)
     if (threadIdx.x == 0) {
         ptx::prefetch_tensormap(&w);
         ptx::prefetch_tensormap(&x);
-        for (int i = 0; i < stages; i++) {
+        for (int i = 0; i < stages<N>; i++) {
             ptx::mbarrier_init(full(base, i), 1);
             ptx::mbarrier_init(empty(base, i), SHARE * consumers / 32);
         }
@@ -160,26 +169,27 @@ __global__ void __launch_bounds__(threads, 1)
     }
     sync_blocks<SHARE>();
     if (threadIdx.x < 128) {
-        ptx::setmaxnreg_dec<40>();
-        if (threadIdx.x == 0) produce<SHARE>(&w, &x, p, base, data);
+        ptx::setmaxnreg_dec<producer_registers>();
+        if (threadIdx.x == 0) produce<N, SHARE>(&w, &x, p, base, data);
     } else {
-        ptx::setmaxnreg_inc<232>();
-        consume<RESULT, GROUPED, SHARE>(p, out, base, data);
+        ptx::setmaxnreg_inc<consumer_registers>();
+        consume<RESULT, GROUPED, N, SHARE>(p, out, base, data);
     }
     if constexpr (SHARE > 1) ptx::cluster_sync(); /* the others still copy and arrive here */
 }
 
-template <typename RESULT, bool GROUPED, int SHARE> dsf_status launch_many(const job &j)
+template <typename RESULT, bool GROUPED, int N, int SHARE> dsf_status launch_many(const job &j)
 {
     CUtensorMap w, x;
-    DSF_TRY(map_operands(j, &w, &x, tokens / SHARE));
+    DSF_TRY(map_operands(j, &w, &x, N / SHARE));
     shape p = {j.n,
                j.k,
                j.o,
                j.groups,
                int((j.o + SHARE * columns - 1) / (SHARE * columns)),
-               int((j.n + tokens - 1) / tokens),
+               int((j.n + N - 1) / N),
                0,
+               j.tile.each,
                j.plain};
     int64_t tiles = j.groups * p.column_tiles * p.token_tiles;
     if (tiles > INT32_MAX)
@@ -197,14 +207,21 @@ template <typename RESULT, bool GROUPED, int SHARE> dsf_status launch_many(const
     config.stream = j.stream;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    return launch(reinterpret_cast<const void *>(many_kernel<RESULT, GROUPED, SHARE>), config,
+    return launch(reinterpret_cast<const void *>(many_kernel<RESULT, GROUPED, N, SHARE>), config,
                   args);
 }
 
-template <typename RESULT, bool GROUPED> dsf_status choose_share(const job &j)
+template <typename RESULT, bool GROUPED, int N> dsf_status choose_share(const job &j)
 {
-    return j.tile.cluster == 2 ? launch_many<RESULT, GROUPED, 2>(j)
-                               : launch_many<RESULT, GROUPED, 1>(j);
+    return j.tile.cluster == 2 ? launch_many<RESULT, GROUPED, N, 2>(j)
+                               : launch_many<RESULT, GROUPED, N, 1>(j);
+}
+
+template <typename RESULT, bool GROUPED> dsf_status choose_tokens(const job &j)
+{
+    return j.tile.tokens == DSF_LINEAR_MANY_LEAST
+               ? choose_share<RESULT, GROUPED, DSF_LINEAR_MANY_LEAST>(j)
+               : choose_share<RESULT, GROUPED, DSF_LINEAR_MANY>(j);
 }
 
 dsf_status run(const dsf_launch *lc, const void *args, bool f32)
@@ -220,8 +237,8 @@ dsf_status run(const dsf_launch *lc, const void *args, bool f32)
 
 dsf_status linear_tc::run_many(const job &j)
 {
-    if (j.plain.w) return choose_share<uint16_t, true>(j);
-    return j.f32 ? choose_share<float, false>(j) : choose_share<uint16_t, false>(j);
+    if (j.plain.w) return choose_tokens<uint16_t, true>(j);
+    return j.f32 ? choose_tokens<float, false>(j) : choose_tokens<uint16_t, false>(j);
 }
 
 extern "C" dsf_status dsf_linear_gb_sm90tc(const dsf_launch *lc, const void *args)

@@ -28,7 +28,6 @@ struct shape {
 };
 
 template <int N> constexpr int stage_bytes = weight_bytes + N *row_bytes;
-template <int N> constexpr int part_floats = N / 2 * consumers; /* of one segment of a tile */
 
 __device__ inline uint32_t full(uint32_t bars, int stage) { return bars + 8 * stage; }
 __device__ inline uint32_t empty(uint32_t bars, int stage)
@@ -119,43 +118,58 @@ template <int N> __device__ inline place place_of(const shape &p, int tile)
 __device__ inline void put(float *to, float y) { *to = y; }
 __device__ inline void put(uint16_t *to, float y) { *to = num::f32_to_bf16(y); }
 
-/* Adds the segments of a tile, which lie in the blocks of the cluster: block `rank` takes the
- * accumulators rank, rank + cluster, .. of every thread. */
-template <int N, typename RESULT>
-__device__ inline void add_cluster(const shape &p, const place &to, uint32_t parts, RESULT *out)
-{
-    int segments = int((p.k + segment - 1) / segment), lane = threadIdx.x % 32;
-    for (int i = int(ptx::cluster_ctarank()); i < N / 2; i += p.cluster) {
-        uint32_t own = parts + 4 * (i * consumers + threadIdx.x);
-        float acc = 0;
-        for (int s0 = 0; s0 < segments; s0 += 8) {
-            float v[8]; /* so many reads of other blocks in flight */
-#pragma unroll
-            for (int u = 0; u < 8; u++) {
-                int s = min(s0 + u, segments - 1);
-                v[u] = ptx::ld_shared_cluster_f32(own + 4 * part_floats<N> * (s % p.each),
-                                                  uint32_t(s / p.each));
-            }
-#pragma unroll
-            for (int u = 0; u < 8; u++)
-                if (s0 + u < segments) acc = __fadd_rn(acc, v[u]);
-        }
-        int64_t token = to.token + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        int64_t column = to.column + lane / 4 + (i & 2) * 4;
-        if (token < to.n && column < to.end) put(out + token * to.pitch + column, acc);
+/* Where the segments of a tile meet: accumulator i of every thread in the block i % cluster. */
+struct meeting {
+    int segments, rank, mine; /* mine: accumulators of a thread that end in this block */
+    uint32_t bar, parts;      /* floats [i / cluster][segment][thread] */
+
+    __device__ uint32_t at(int i, int s) const
+    {
+        return parts + 4 * ((i * segments + s) * consumers + threadIdx.x);
     }
+};
+
+template <int N> __device__ inline meeting meeting_of(const shape &p, uint32_t bars, uint32_t parts)
+{
+    int rank = int(ptx::cluster_ctarank());
+    return {int((p.k + segment - 1) / segment), rank, (N / 2 - rank + p.cluster - 1) / p.cluster,
+            bars + 8 * 2 * most_stages, parts};
 }
 
+/* Sends the segments of this block to where they are added. */
 template <int N>
-__device__ inline void consume_shared(const shape &p, const share &s, float *parts, uint32_t bars,
-                                      uint32_t data)
+__device__ inline void send_segments(const shape &p, const share &s, const meeting &m,
+                                     uint32_t bars, uint32_t data)
 {
     ring r = {p.stages, 0, 0};
     float part[N / 2];
-    for (int k = s.begin; k < s.end; k += blocks, parts += part_floats<N>) {
+    for (int k = s.begin; k < s.end; k += blocks) {
         sum_segment<N>(part, r, k, min(k + blocks, s.end), bars, data);
+        if (k == s.begin) ptx::cluster_wait(); /* all barriers of the cluster are there */
+        int to = 0, row = 0;
 #pragma unroll
-        for (int i = 0; i < N / 2; i++) parts[i * consumers + threadIdx.x] = part[i];
+        for (int i = 0; i < N / 2; i++) {
+            ptx::st_async_f32(ptx::mapa(m.at(row, k / blocks), uint32_t(to)), part[i],
+                              ptx::mapa(m.bar, uint32_t(to)));
+            if (++to == p.cluster) to = 0, row++;
+        }
+    }
+}
+
+/* Adds what came, segments ascending. */
+template <typename RESULT>
+__device__ inline void add_segments(const shape &p, const meeting &m, const float *parts,
+                                    const place &to, RESULT *out)
+{
+    int lane = threadIdx.x % 32;
+    for (int j = 0; j < m.mine; j++) {
+        int i = m.rank + j * p.cluster;
+        const float *own = parts + j * m.segments * consumers + threadIdx.x;
+        float acc = 0;
+        for (int s = 0; s < m.segments; s++) acc = __fadd_rn(acc, own[s * consumers]);
+        int64_t token = to.token + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        int64_t column = to.column + lane / 4 + (i & 2) * 4;
+        if (token < to.n && column < to.end) put(out + token * to.pitch + column, acc);
     }
 }
 
@@ -182,29 +196,32 @@ __global__ void __launch_bounds__(threads, 1)
     extern __shared__ uint8_t shared[];
     uint32_t start = ptx::smem(shared), base = (start + 1023) & ~1023u, data = base + 1024;
     uint32_t parts = data + p.stages * stage_bytes<N>;
+    meeting m = meeting_of<N>(p, base, parts);
     share s = share_of(p);
     if (threadIdx.x == 0) {
         for (int i = 0; i < p.stages; i++) {
             ptx::mbarrier_init(full(base, i), 1);
             ptx::mbarrier_init(empty(base, i), consumers / 32);
         }
+        ptx::mbarrier_init(m.bar, 1);
         ptx::fence_mbarrier_init();
+        if (p.cluster > 1)
+            ptx::mbarrier_arrive_expect_tx(m.bar, m.mine * m.segments * consumers * 4);
     }
     __syncthreads();
+    if (p.cluster > 1) ptx::cluster_arrive_relaxed();
     ptx::griddepcontrol_launch_dependents();
     if (threadIdx.x >= consumers) {
         if (threadIdx.x == consumers) producer<N>{&w, &x, p, s, base, data}.run();
-    } else if (p.cluster > 1) {
-        float *own = reinterpret_cast<float *>(shared + (parts - start));
-        consume_shared<N>(p, s, own, base, data);
-    } else {
+    } else if (p.cluster == 1) {
         consume_alone<N>(p, s, out, base, data);
+    } else {
+        send_segments<N>(p, s, m, base, data);
+        if (m.mine <= 0) return;
+        ptx::mbarrier_wait(m.bar, 0);
+        add_segments(p, m, reinterpret_cast<const float *>(shared + (parts - start)),
+                     place_of<N>(p, s.first), out);
     }
-    if (p.cluster == 1) return;
-    ptx::cluster_sync();
-    if (threadIdx.x < consumers && s.first < p.tiles)
-        add_cluster<N>(p, place_of<N>(p, s.first), parts, out);
-    ptx::cluster_sync(); /* a block's parts live until all have read them */
 }
 
 template <int N, typename RESULT> dsf_status launch_few(const job &j)

@@ -100,13 +100,13 @@ __device__ void feed_output_scales(shared_memory &sh, const g8::operands &p, int
         for (int s = 0; s < p.steps; s += AHEAD) {
             g8::scale_words<AHEAD> words;
             words.load(row, s, 1, p.steps);
-#pragma unroll
+#pragma unroll 1
             for (int i = 0; i < AHEAD; i++) {
                 if (s + i >= p.steps) break;
                 ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
                 if (lane < 4) {
                     float *to = reinterpret_cast<float *>(sh.ring[at.slot].sw) + lane;
-                    float4 f = g8::expand_scales(words.v[i]);
+                    float4 f = g8::expand_scales(words.next());
                     to[0] = f.x, to[4] = f.y, to[8] = f.z, to[12] = f.w;
                 }
                 __syncwarp();
@@ -131,12 +131,12 @@ __device__ void feed_token_scales(shared_memory &sh, const g8::operands &p, int 
         for (int s = 0; s < p.steps; s += AHEAD) {
             g8::scale_words<AHEAD> words[2];
             for (int r = 0; r < 2; r++) words[r].load(row[r], s, 1, p.steps);
-#pragma unroll
+#pragma unroll 1
             for (int i = 0; i < AHEAD; i++) {
                 if (s + i >= p.steps) break;
                 ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
-                sh.ring[at.slot].sx[thread] = g8::expand_scales(words[0].v[i]);
-                sh.ring[at.slot].sx[thread + TOKENS / 2] = g8::expand_scales(words[1].v[i]);
+                sh.ring[at.slot].sx[thread] = g8::expand_scales(words[0].next());
+                sh.ring[at.slot].sx[thread + TOKENS / 2] = g8::expand_scales(words[1].next());
                 __syncwarp();
                 if (thread % 32 == 0) ptx::mbarrier_arrive(ptx::smem(&sh.full[at.slot]));
                 at.advance();
@@ -215,7 +215,7 @@ template <int CLUSTER>
 __device__ void consume(shared_memory &sh, const g8::operands &p, int rank, int group)
 {
     int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
-    int first_row = group * 64 + warp * 16;
+    int first_row = group * 64 + warp * 16, my_row = first_row + lane / 4;
     share<CLUSTER> mine(p);
     ring at;
     if (mine.first >= mine.tiles) return;
@@ -227,36 +227,37 @@ __device__ void consume(shared_memory &sh, const g8::operands &p, int rank, int 
     uint64_t w0 = ptx::wgmma_desc_128b(ptx::smem(sh.ring[0].w));
     constexpr uint64_t DESC_STAGE = sizeof(stage) >> 4;
 
+    /* Every block's scales are read while the block before is promoted. */
     ptx::mbarrier_wait(ptx::smem(&sh.full[0]), 0);
     multiply(even, x0, w0, 0);
+    float4 sa = sh.ring[0].sx[my_row], sb = sh.ring[0].sx[my_row + 8];
+    products s0(sa.x, sb.x, sh.ring[0].sw[0]);
     int u = mine.first;
     do { /* loops that run at least once: ptxas then knows that nothing is in flight after them */
         int token, output;
         tile_at<CLUSTER>(p, u, rank, &token, &output);
         int s = 0;
         do {
-            const stage &from = sh.ring[at.slot];
-            uint64_t x = x0 + DESC_STAGE * uint64_t(at.slot),
-                     w = w0 + DESC_STAGE * uint64_t(at.slot);
-            float4 sa = from.sx[first_row + lane / 4], sb = from.sx[first_row + lane / 4 + 8];
+            const float4 *sw = sh.ring[at.slot].sw;
+            uint64_t x = x0 + DESC_STAGE * uint64_t(at.slot);
+            uint64_t w = w0 + DESC_STAGE * uint64_t(at.slot);
 
             multiply(odd, x, w, 1);
-            products s0(sa.x, sb.x, from.sw[0]);
             ptx::wgmma_wait_group<1>();
+            products s1(sa.y, sb.y, sw[1]);
             promote(acc, even, s0);
             multiply(even, x, w, 2);
-            products s1(sa.y, sb.y, from.sw[1]);
             ptx::wgmma_wait_group<1>();
+            products s2(sa.z, sb.z, sw[2]);
             promote(acc, odd, s1);
             multiply(odd, x, w, 3);
-            products s2(sa.z, sb.z, from.sw[2]);
             ptx::wgmma_wait_group<1>();
+            products s3(sa.w, sb.w, sw[3]);
             promote(acc, even, s2);
 
             /* Block 0 of the next step, also that of the next tile. After the very last one it
              * multiplies what lies in the ring, for nobody: a branch around it would make the
              * compiler wait for the accumulators in flight. */
-            products last(sa.w, sb.w, from.sw[3]);
             uint32_t empty = ptx::smem(&sh.empty[at.slot]);
             at.advance();
             if (s + 1 < p.steps || u + mine.step < mine.tiles)
@@ -270,7 +271,11 @@ __device__ void consume(shared_memory &sh, const g8::operands &p, int rank, int 
             } else if (lane < CLUSTER) {
                 ptx::mbarrier_arrive_remote(empty, uint32_t(lane));
             }
-            promote(acc, odd, last);
+            const stage &next = sh.ring[at.slot];
+            sa = next.sx[my_row];
+            sb = next.sx[my_row + 8];
+            s0 = products(sa.x, sb.x, next.sw[0]);
+            promote(acc, odd, s3);
             ptx::wgmma_wait_group<0>(); /* ptxas follows no group around the loop */
         } while (++s < p.steps);
         store_tile(acc, &sh.out[first_row * OUT_CHUNKS], p, token, output, first_row, lane);

@@ -70,6 +70,14 @@ template <int AHEAD> struct scale_words {
             v[i] = row && at < steps ? row[at] : 0;
         }
     }
+    /* The next stage's; moved down, so that a loop over stages need not be unrolled. */
+    __device__ uint32_t next()
+    {
+        uint32_t first = v[0];
+#pragma unroll
+        for (int i = 1; i < AHEAD; i++) v[i - 1] = v[i];
+        return first;
+    }
 };
 
 /* A warp's share of bringing step `step` of `rows` tokens to a tile in shared memory, where the
@@ -77,10 +85,10 @@ template <int AHEAD> struct scale_words {
 __device__ inline void copy_x(uint32_t to, const operands &p, int step, int rows, int lane,
                               uint32_t bar)
 {
-    int record = p.k + p.k / 32, unit = record % 8 == 0 ? 8 : 4, units = STEP / unit;
+    int record = p.k + p.k / 32, shift = record % 8 == 0 ? 4 : 5, unit = STEP >> shift;
     const uint8_t *from = p.x + step * STEP;
-    for (int i = lane; i < rows * units; i += 32) {
-        int row = i / units, column = i % units * unit;
+    for (int i = lane; i < rows << shift; i += 32) {
+        int row = i >> shift, column = (i - (row << shift)) * unit;
         uint32_t at = to + uint32_t(row * STEP + (column ^ (row % 8 * 16)));
         const uint8_t *source = from + int64_t(row) * record + column;
         if (unit == 8)

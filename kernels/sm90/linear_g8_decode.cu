@@ -17,7 +17,7 @@ constexpr int AHEAD = 8; /* stages whose scales are asked for together: a sector
 template <int TOKENS> struct tile {
     static constexpr int GROUPS = TOKENS <= 16 ? 1 : 2; /* warpgroups of 64 outputs */
     static constexpr int OUTPUTS = 64 * GROUPS;
-    static constexpr int PARTS = TOKENS < 64 ? 4 : 2; /* blocks in flight: what registers allow */
+    static constexpr int PARTS = TOKENS < 32 ? 4 : 2; /* blocks in flight: what registers allow */
     static constexpr int THREADS = 128 * GROUPS + 64; /* the copy engine's thread, scales */
     static constexpr int X_BYTES = TOKENS * g8::STEP, W_BYTES = OUTPUTS * g8::STEP;
     static constexpr int SCALE_BYTES = (TOKENS + OUTPUTS / 32) * g8::BLOCKS * 4;
@@ -104,7 +104,7 @@ __device__ void feed_scales(typename tile<TOKENS>::shared_memory &sh, const g8::
             g8::scale_words<AHEAD> tokens[MINE], outputs;
             for (int j = 0; j < MINE; j++) tokens[j].load(token[j], s, 1, p.steps);
             outputs.load(group, s, 1, p.steps);
-#pragma unroll
+#pragma unroll 1
             for (int i = 0; i < AHEAD; i++) {
                 if (s + i >= p.steps) break;
                 ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
@@ -114,11 +114,11 @@ __device__ void feed_scales(typename tile<TOKENS>::shared_memory &sh, const g8::
 #pragma unroll
                 for (int j = 0; j < MINE; j++) {
                     if (lane + 32 * j >= TOKENS) continue;
-                    float4 f = g8::expand_scales(tokens[j].v[i]);
+                    float4 f = g8::expand_scales(tokens[j].next());
                     float *to = &sh.sx[at.slot][0][lane + 32 * j];
                     to[0] = f.x, to[TOKENS] = f.y, to[2 * TOKENS] = f.z, to[3 * TOKENS] = f.w;
                 }
-                if (lane < GROUPS) sh.sw[at.slot][lane] = g8::expand_scales(outputs.v[i]);
+                if (lane < GROUPS) sh.sw[at.slot][lane] = g8::expand_scales(outputs.next());
                 __syncwarp();
                 if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.full[at.slot]));
                 at.advance();
@@ -127,19 +127,31 @@ __device__ void feed_scales(typename tile<TOKENS>::shared_memory &sh, const g8::
     }
 }
 
-/* acc += part, scaled; a thread's columns of group j are tokens 8 j + 2 (lane % 4) and the next. */
+/* The products of scales for a thread's columns of one block: of group j tokens 8 j + 2 (lane % 4)
+ * and the next; sx starts at the first. */
+template <int TOKENS> struct products {
+    float2 s[TOKENS / 8];
+    __device__ void load(const float *sx, float sw)
+    {
+#pragma unroll
+        for (int j = 0; j < TOKENS / 8; j++) {
+            float2 x = *reinterpret_cast<const float2 *>(sx + 8 * j);
+            s[j] = make_float2(x.x * sw, x.y * sw);
+        }
+    }
+};
+
 template <int TOKENS>
-__device__ inline void promote(float (&acc)[TOKENS / 2], const float (&part)[TOKENS / 2],
-                               const float *sx, float sw)
+__device__ inline void promote(float (&acc)[TOKENS / 2], float (&part)[TOKENS / 2],
+                               const products<TOKENS> &by)
 {
+    ptx::wgmma_fence_operand(part); /* not before the wait */
 #pragma unroll
     for (int j = 0; j < TOKENS / 8; j++) {
-        float2 s = *reinterpret_cast<const float2 *>(sx + 8 * j);
-        float s0 = s.x * sw, s1 = s.y * sw;
-        acc[4 * j] = __fmaf_rn(part[4 * j], s0, acc[4 * j]);
-        acc[4 * j + 1] = __fmaf_rn(part[4 * j + 1], s1, acc[4 * j + 1]);
-        acc[4 * j + 2] = __fmaf_rn(part[4 * j + 2], s0, acc[4 * j + 2]);
-        acc[4 * j + 3] = __fmaf_rn(part[4 * j + 3], s1, acc[4 * j + 3]);
+        acc[4 * j] = __fmaf_rn(part[4 * j], by.s[j].x, acc[4 * j]);
+        acc[4 * j + 1] = __fmaf_rn(part[4 * j + 1], by.s[j].y, acc[4 * j + 1]);
+        acc[4 * j + 2] = __fmaf_rn(part[4 * j + 2], by.s[j].x, acc[4 * j + 2]);
+        acc[4 * j + 3] = __fmaf_rn(part[4 * j + 3], by.s[j].y, acc[4 * j + 3]);
     }
 }
 
@@ -184,12 +196,12 @@ __device__ void consume(typename tile<TOKENS>::shared_memory &sh, const g8::oper
                     ptx::wgmma<TOKENS>::e4m3_ss(part[i], w + uint64_t((b + i) * g8::DESC_BLOCK),
                                                 x + uint64_t((b + i) * g8::DESC_BLOCK), 0);
                 ptx::wgmma_commit_group();
+                products<TOKENS> by[T::PARTS];
+#pragma unroll
+                for (int i = 0; i < T::PARTS; i++) by[i].load(sx + (b + i) * TOKENS, sw[b + i]);
                 ptx::wgmma_wait_group<0>();
 #pragma unroll
-                for (int i = 0; i < T::PARTS; i++) {
-                    ptx::wgmma_fence_operand(part[i]);
-                    promote<TOKENS>(acc, part[i], sx + (b + i) * TOKENS, sw[b + i]);
-                }
+                for (int i = 0; i < T::PARTS; i++) promote<TOKENS>(acc, part[i], by[i]);
             }
             __syncwarp();
             if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.empty[at.slot]));

@@ -117,7 +117,7 @@ __device__ void feed_scales(typename tile<TOKENS, SLICES>::shared_memory &sh, co
             for (int j = 0; j < MINE; j++)
                 tokens[j].load(row[j], s * SLICES + (lane + 32 * j) / TOKENS, SLICES, p.steps);
             outputs.load(group, s * SLICES + lane, SLICES, p.steps);
-#pragma unroll
+#pragma unroll 1
             for (int i = 0; i < AHEAD; i++) {
                 if (s + i >= stages) break;
                 ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
@@ -130,13 +130,13 @@ __device__ void feed_scales(typename tile<TOKENS, SLICES>::shared_memory &sh, co
                 for (int j = 0; j < MINE; j++) {
                     int slice = (lane + 32 * j) / TOKENS, token = (lane + 32 * j) % TOKENS;
                     if (slice >= SLICES) continue;
-                    float4 f = g8::expand_scales(tokens[j].v[i]);
+                    float4 f = g8::expand_scales(tokens[j].next());
                     float *to = &sh.sx[at.slot][g8::BLOCKS * slice][token];
                     to[0] = f.x, to[TOKENS] = f.y, to[2 * TOKENS] = f.z, to[3 * TOKENS] = f.w;
                 }
                 if (lane < SLICES)
                     *reinterpret_cast<float4 *>(&sh.sw[at.slot][g8::BLOCKS * lane]) =
-                        g8::expand_scales(outputs.v[i]);
+                        g8::expand_scales(outputs.next());
                 __syncwarp();
                 if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.full[at.slot]));
                 at.advance();
@@ -220,6 +220,7 @@ __device__ void chain(typename tile<TOKENS, SLICES>::shared_memory &sh, const g8
     using T = tile<TOKENS, SLICES>;
     int stages = T::stages(p), token = thread % TOKENS;
     bool mine = thread < T::WORDS;
+    constexpr int EACH = 8; /* blocks whose operands are read together */
     typename T::ring at;
     typename T::part_ring from;
     for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
@@ -228,13 +229,21 @@ __device__ void chain(typename tile<TOKENS, SLICES>::shared_memory &sh, const g8
             int blocks = min(T::BLOCKS, (p.steps - s * SLICES) * g8::BLOCKS);
             ptx::mbarrier_wait(ptx::smem(&sh.full[at.slot]), at.parity);
             ptx::mbarrier_wait(ptx::smem(&sh.part_full[from.slot]), from.parity);
+#pragma unroll 1
+            for (int b = 0; b < (mine ? blocks : 0); b += EACH) {
+                float part[EACH][T::CHAINS], scale[EACH];
 #pragma unroll
-            for (int b = 0; b < T::BLOCKS; b++) {
-                if (b >= blocks || !mine) break;
-                float scale = sh.sx[at.slot][b][token] * sh.sw[at.slot][b];
+                for (int j = 0; j < EACH; j++) { /* past the end of K: not used */
+                    scale[j] = sh.sx[at.slot][b + j][token] * sh.sw[at.slot][b + j];
 #pragma unroll
-                for (int i = 0; i < T::CHAINS; i++)
-                    acc[i] = __fmaf_rn(sh.part[from.slot][b][thread + 128 * i], scale, acc[i]);
+                    for (int i = 0; i < T::CHAINS; i++)
+                        part[j][i] = sh.part[from.slot][b + j][thread + 128 * i];
+                }
+#pragma unroll
+                for (int j = 0; j < EACH; j++)
+#pragma unroll
+                    for (int i = 0; i < T::CHAINS; i++)
+                        if (b + j < blocks) acc[i] = __fmaf_rn(part[j][i], scale[j], acc[i]);
             }
             __syncwarp();
             if (thread % 32 == 0) {

@@ -2,12 +2,12 @@
  * code has 4 significant bits, a scale is a power of two.
  *
  * Few rows: the weights stream past once as fp8 and become the register operand of the tensor core.
- * Tile: 64 columns x N tokens and all of K; four consumer warpgroups take two segments (of 512
- * channels) each, one after the other, from rings of their own, so that a block asks for its rows
- * at four places at once. Their sums stay in registers until the stages are free, meet there, and
- * are added segments ascending. Stages of 128 channels: 8 KiB of weights, N x 256 bytes of tokens.
- * HBM brings 19 weights a cycle and SM; expanding two takes 6 instructions (load, PRMT, shift, 2
- * LOP3, HMUL2), 1.8 warp instructions a cycle of the 4 that an SM issues.
+ * Tile: 64 columns x N tokens and all of K; four consumer warpgroups take the segments (512
+ * channels) in turn, from rings of their own, so that a block asks for its rows at four places at
+ * once; the running sum goes from one to the next through shared memory, segments ascending. Stages
+ * of 128 channels: 8 KiB of weights, N x 256 bytes of tokens. HBM brings 19 weights a cycle and SM;
+ * expanding two takes 6 instructions (load, PRMT, shift, 2 LOP3, HMUL2), 1.8 warp instructions a
+ * cycle of the 4 that an SM issues.
  *
  * Many rows: the weights are expanded once into the workspace (3 bytes moved a weight, 25 us for
  * 33.5 M) and linear_bf16.cu multiplies: at 8,192 rows 3% of its time. */
@@ -23,12 +23,18 @@ constexpr int channels = DSF_LINEAR_GROUP_CHANNELS; /* of a stage */
 constexpr int per_segment = segment / channels;
 constexpr int code_bytes = tile_columns * channels;
 constexpr int groups = DSF_LINEAR_GROUP_RINGS; /* warpgroups of consumers */
-constexpr int own = 2;                         /* most segments of one */
 constexpr int consumers = groups * 128;
 constexpr int threads = consumers + 128; /* the producer's warpgroup gives its registers away */
-constexpr int most_stages = 8;           /* of one ring */
-constexpr int most_scales = 2 * groups * own * segment / 32;
+/* A block starts with what ptxas gives 640 threads, and no warpgroup may ask for more than is left
+ * of that: it would wait for ever. */
+constexpr int start_registers = 96;
+constexpr int producer_registers = 24, consumer_registers = 112;
+constexpr int most_stages = 8; /* of one ring */
+constexpr int most_scales = 2 * DSF_LINEAR_GROUP_MOST_K / 32;
 constexpr int shared_head = 2048; /* barriers, then scales */
+static_assert(producer_registers * 128 + consumer_registers * consumers <=
+                  start_registers * threads,
+              "registers of the block");
 static_assert(2 * 8 * groups * most_stages + most_scales <= shared_head, "before the stages");
 
 template <int N> constexpr int stage_bytes = code_bytes + 2 * N *row_bytes;
@@ -87,15 +93,10 @@ __global__ void __launch_bounds__(256)
 
 /* ---- few rows ---- */
 
-/* Warpgroup g has the stages begin..end - 1 of K: whole segments, in its own ring. */
-struct part_of_k {
-    int begin, end;
-};
-
-__device__ inline part_of_k part_of(const shape &p, int g)
+/* Ring g has the segments g, g + 4, ..: the block of 128 channels in its stage number i. */
+__device__ inline int block_of(int g, int i)
 {
-    int all = int(p.k / channels), each = (p.segments + groups - 1) / groups * per_segment;
-    return {min(g * each, all), min((g + 1) * each, all)};
+    return (i / per_segment * groups + g) * per_segment + i % per_segment;
 }
 
 __device__ inline uint32_t full(uint32_t bars, int slot) { return bars + 8 * slot; }
@@ -137,27 +138,21 @@ template <int N> struct producer {
         ptx::cp_async_bulk_tensor_2d(to + N * row_bytes, x, bar, c + row_bytes, int(at.token * N));
     }
 
-    /* Stage i of every ring: its weights or its tokens. */
-    __device__ void ask(int i, int at_ring, bool weights, bool tokens) const
-    {
-        for (int g = 0; g < groups; g++) {
-            part_of_k h = part_of(p, g);
-            if (h.begin + i >= h.end) continue;
-            if (weights) ask_weights(g * p.stages + at_ring, h.begin + i);
-            if (tokens) ask_tokens(g * p.stages + at_ring, h.begin + i);
-        }
-    }
-
     __device__ void run() const
     {
-        for (int i = 0; i < p.stages; i++) ask(i, i, true, false);
+        int all = int(p.k / channels), slots = groups * p.stages;
+        for (int s = 0; s < slots; s++)
+            if (block_of(s % groups, s / groups) < all)
+                ask_weights(s % groups * p.stages + s / groups, block_of(s % groups, s / groups));
         ptx::griddepcontrol_wait();
-        for (int i = 0; i < p.stages; i++) ask(i, i, false, true);
+        for (int s = 0; s < slots; s++)
+            if (block_of(s % groups, s / groups) < all)
+                ask_tokens(s % groups * p.stages + s / groups, block_of(s % groups, s / groups));
         ring r = {p.stages, 0, 0};
-        for (int i = p.stages; i < part_of(p, 0).end; i++, r.next()) /* no ring has more */
+        for (int i = p.stages; block_of(0, i) < all; i++, r.next()) /* no ring has more */
             for (int g = 0; g < groups; g++) {
-                int slot = g * p.stages + r.at, block = part_of(p, g).begin + i;
-                if (block >= part_of(p, g).end) continue;
+                int slot = g * p.stages + r.at, block = block_of(g, i);
+                if (block >= all) continue;
                 ptx::mbarrier_wait(empty(bars, slot), r.parity);
                 ask_weights(slot, block);
                 ask_tokens(slot, block);
@@ -212,11 +207,12 @@ __device__ inline void multiply_half(float (&part)[N / 2], const operand &a, uin
     ptx::wgmma_commit_group();
 }
 
-/* What a consumer works on: shared memory as addresses and as a pointer to the same. */
+/* What a consumer works on: shared memory as addresses and as pointers to the same. */
 struct workshop {
     uint32_t bars, data;
-    uint8_t *stages;
-    const uint32_t *scales; /* of the tile's two blocks of 32 columns, a word a stage */
+    const uint8_t *stages;
+    const uint32_t *scales; /* of the warp's block of 32 columns, a word a stage */
+    float *sum;             /* the running sum: [register][thread of a warpgroup] */
 };
 
 /* One segment: stages b .. end - 1. While the tensor cores work on one half of a stage, the other
@@ -225,14 +221,12 @@ template <int N>
 __device__ inline void sum_segment(float (&part)[N / 2], ring &r, const shape &p, const workshop &s,
                                    int b, int end)
 {
-    if (b >= end) return;
     int base = threadIdx.x / 128 * p.stages, last = -1;
-    const uint32_t *scales = s.scales + threadIdx.x / 64 % 2 * int(p.k / channels);
     bool leader = threadIdx.x % 32 == 0;
     operand left, right;
     for (; b < end; b++, r.next()) {
         int slot = base + r.at, offset = slot * stage_bytes<N>;
-        uint32_t scale = scales[b], tokens = s.data + offset + code_bytes;
+        uint32_t scale = s.scales[b], tokens = s.data + offset + code_bytes;
         ptx::mbarrier_wait(full(s.bars, slot), r.parity);
         ptx::wgmma_wait_group<1>();
         expand_half(left, s.stages + offset, scale, 0);
@@ -248,26 +242,21 @@ __device__ inline void sum_segment(float (&part)[N / 2], ring &r, const shape &p
     if (leader) ptx::mbarrier_arrive(empty(s.bars, last));
 }
 
-/* Segments meet where the stages were: floats [segment][register][thread of a warpgroup]. A
- * warpgroup ends every fourth run of 8 tokens. */
-template <int N>
-__device__ inline void add_segments(const shape &p, const position &at, const float *met,
-                                    uint16_t *out)
+/* The sum up to here, from the warpgroup of the segment before. */
+template <int N> __device__ inline void add_before(float (&part)[N / 2], const workshop &s, int i)
 {
-    for (int j = threadIdx.x / 128; j < N / 8; j += groups) {
-        float acc[4] = {};
-        for (int i = 0; i < p.segments; i++)
+    if (i == 0) {
 #pragma unroll
-            for (int u = 0; u < 4; u++)
-                acc[u] =
-                    __fadd_rn(acc[u], met[(i * (N / 2) + 4 * j + u) * 128 + threadIdx.x % 128]);
-        int64_t column = at.column + threadIdx.x / 32 % 4 * 16;
-        place to = {at.token * N + 8 * j, p.n, column, p.o, p.plain.groups * p.o};
-        store_tile(out + at.group * p.o, to, acc, 4);
+        for (int j = 0; j < N / 2; j++) part[j] = __fadd_rn(0.0f, part[j]);
+        return;
     }
+    ptx::bar_sync(1 + (i - 1) % groups, 256);
+#pragma unroll
+    for (int j = 0; j < N / 2; j++)
+        part[j] = __fadd_rn(s.sum[j * 128 + threadIdx.x % 128], part[j]);
 }
 
-/* All words of the tile's scales: is one below the least that the tensor core takes? */
+/* Is a scale of the warp's columns below the least that the tensor core takes? */
 __device__ inline bool has_small(const uint32_t *scales, int words)
 {
     bool small = false;
@@ -279,32 +268,22 @@ __device__ inline bool has_small(const uint32_t *scales, int words)
 template <int N>
 __device__ inline void consume(const shape &p, const position &at, const workshop &s, uint16_t *out)
 {
-    float part[own][N / 2];
-    part_of_k h = part_of(p, threadIdx.x / 128);
+    float part[N / 2];
+    int all = int(p.k / channels);
     ring r = {p.stages, 0, 0};
+    for (int i = threadIdx.x / 128; i < p.segments; i += groups) {
+        sum_segment<N>(part, r, p, s, i * per_segment, min((i + 1) * per_segment, all));
+        add_before<N>(part, s, i);
+        if (i + 1 == p.segments) break;
 #pragma unroll
-    for (int i = 0; i < own; i++)
-        sum_segment<N>(part[i], r, p, s, h.begin + i * per_segment,
-                       min(h.begin + (i + 1) * per_segment, h.end));
-    ptx::bar_sync(1, consumers);
-    float *met = reinterpret_cast<float *>(s.stages);
-#pragma unroll
-    for (int i = 0; i < own; i++) {
-        int b = h.begin + i * per_segment;
-        if (b >= h.end) continue;
-#pragma unroll
-        for (int j = 0; j < N / 2; j++)
-            met[(b / per_segment * (N / 2) + j) * 128 + threadIdx.x % 128] = part[i][j];
+        for (int j = 0; j < N / 2; j++) s.sum[j * 128 + threadIdx.x % 128] = part[j];
+        ptx::bar_arrive(1 + i % groups, 256);
     }
-    ptx::bar_sync(2, consumers);
-    add_segments<N>(p, at, met, out);
-    int words = int(p.k / channels);
-    if (!has_small(s.scales, 2 * words)) return;
-    ptx::bar_sync(3, consumers); /* all stores of the tile, before some columns change */
-    place to = {at.token * N, p.n, at.column + threadIdx.x / 32 * 16, p.o, p.plain.groups * p.o};
-    if (threadIdx.x < 128 && to.column < p.o &&
-        has_small(s.scales + threadIdx.x / 64 * words, words))
-        redo_columns(p.plain, to, at.group, N, p.k);
+    if (threadIdx.x / 128 != (p.segments - 1) % groups) return;
+    int64_t column = at.column + threadIdx.x / 32 % 4 * 16;
+    place to = {at.token * N, p.n, column, p.o, p.plain.groups * p.o};
+    store_tile(out + at.group * p.o, to, part, N / 2);
+    if (column < p.o && has_small(s.scales, all)) redo_columns(p.plain, to, at.group, N, p.k);
 }
 
 /* The scales of the tile's two blocks of 32 columns, a block behind the last as the last. */
@@ -335,13 +314,16 @@ __global__ void __launch_bounds__(threads, 1)
     __syncthreads();
     ptx::griddepcontrol_launch_dependents();
     if (threadIdx.x >= consumers) {
-        ptx::setmaxnreg_dec<24>();
+        ptx::setmaxnreg_dec<producer_registers>();
         if (threadIdx.x == consumers) producer<N>{&w, &x, p, at, start, data}.run();
     } else {
-        ptx::setmaxnreg_inc<120>();
+        ptx::setmaxnreg_inc<consumer_registers>();
         load_scales(scales, p, at);
-        ptx::bar_sync(1, consumers);
-        consume<N>(p, at, {start, data, stages, reinterpret_cast<const uint32_t *>(scales)}, out);
+        ptx::bar_sync(1 + groups, consumers);
+        const uint32_t *words = reinterpret_cast<const uint32_t *>(scales);
+        float *sum = reinterpret_cast<float *>(stages + groups * p.stages * stage_bytes<N>);
+        words += threadIdx.x / 64 % 2 * int(p.k / channels);
+        consume<N>(p, at, {start, data, stages, words, sum}, out);
     }
 }
 
@@ -410,7 +392,7 @@ extern "C" dsf_status dsf_linear_group_sm90tc(const dsf_launch *lc, const void *
                data_of<uint16_t>(a->out),
                o,
                groups};
-    j.tile = dsf_tune_linear_group(j.n, j.o);
+    j.tile = dsf_tune_linear_group(j.n, j.o, j.groups);
     if (!j.tile.many) return run_few_rows(j);
     DSF_TRY(expand_weights(j));
     return run_many(j);

@@ -1,7 +1,8 @@
 /* The row-wise part of the mixture of experts (architecture.md 7): router, activation, sum.
- * route: a block of 128 threads a row. Scores need exp, log1p and sqrt in double (the contract is
- * exact), about 150 double operations each, spread over the block; the choice takes k rounds of one
- * warp over keys in shared memory. swiglu: 6 bytes a channel. moe_sum: 2 k + 4 bytes a channel. */
+ * route: a block a row, a thread a score while there are at most 512: exp, log1p and sqrt in double
+ * (the contract is exact), about 150 double operations each: 33 us at 8,192 rows. The choice takes
+ * k rounds of one warp over keys in its registers, two reductions each. swiglu: 6 bytes a channel.
+ * moe_sum: 2 k + 4 bytes a channel: bound by memory. */
 #include "sm90/row.cuh"
 
 extern "C" {
@@ -10,7 +11,8 @@ extern "C" {
 
 /* ---- route ---- */
 
-enum { ROUTE_THREADS = 128 };
+/* Threads of a block; keys that a lane of the choosing warp keeps in registers. */
+enum { ROUTE_MOST_THREADS = 512, ROUTE_KEPT = 12 };
 
 struct route_args {
     float *scores, *weights;
@@ -27,71 +29,113 @@ __device__ inline float score_of(float z)
     return __double2float_rn(sqrt(z > 20.0f ? double(z) : log1p(exp(double(z)))));
 }
 
-/* Unsigned numbers in the order of floats, above 0; the two zeros are one. */
+/* Unsigned numbers in the order of floats, all above 0; the two zeros are one. */
 __device__ inline uint32_t key_of(float v)
 {
     uint32_t b = __float_as_uint(v + 0.0f);
-    return b & 0x80000000u ? ~b : b | 0x80000000u;
+    return max(b & 0x80000000u ? ~b : b | 0x80000000u, 1u);
 }
 
-/* One warp: the largest of keys[0..e), the smallest id among equals. */
-__device__ inline unsigned best_of(const uint32_t *keys, unsigned e)
+/* The best of what a lane of the choosing warp has; key 0: nothing. */
+struct candidate {
+    uint32_t key;
+    unsigned id;
+};
+
+/* The keys of ids lane, lane + 32, ..: the first ROUTE_KEPT in registers, the rest in shared
+ * memory. */
+struct lane_keys {
+    uint32_t kept[ROUTE_KEPT];
+};
+
+__device__ inline void load_keys(lane_keys &own, const uint32_t *keys, unsigned e)
 {
-    uint32_t best = 0;
-    unsigned id = 0xFFFFFFFFu;
-    for (unsigned j = threadIdx.x; j < e; j += 32)
-        if (keys[j] > best) {
-            best = keys[j];
-            id = j;
-        }
-    uint32_t most = __reduce_max_sync(0xFFFFFFFFu, best);
-    return __reduce_min_sync(0xFFFFFFFFu, best == most ? id : 0xFFFFFFFFu);
+#pragma unroll
+    for (unsigned i = 0; i < ROUTE_KEPT; i++) {
+        unsigned id = threadIdx.x + 32 * i;
+        own.kept[i] = id < e ? keys[id] : 0;
+    }
 }
 
-/* One warp: the k best, ascending by id, and their weights. Shared memory: keys[e], chosen[k]. */
-__device__ inline void choose(const route_args &a, const float *r, uint32_t *keys, unsigned *chosen,
-                              int64_t row)
+__device__ inline candidate best_of(const lane_keys &own, const uint32_t *keys, unsigned e)
+{
+    candidate best = {0, 0xFFFFFFFFu};
+#pragma unroll
+    for (unsigned i = 0; i < ROUTE_KEPT; i++)
+        if (own.kept[i] > best.key) best = {own.kept[i], threadIdx.x + 32 * i};
+    for (unsigned id = threadIdx.x + 32 * ROUTE_KEPT; id < e; id += 32)
+        if (keys[id] > best.key) best = {keys[id], id};
+    return best;
+}
+
+__device__ inline void drop(lane_keys &own, uint32_t *keys, unsigned id)
+{
+#pragma unroll
+    for (unsigned i = 0; i < ROUTE_KEPT; i++)
+        if (id == threadIdx.x + 32 * i) own.kept[i] = 0;
+    if (id >= 32 * ROUTE_KEPT) keys[id] = 0;
+}
+
+/* One warp: the k best ids, the smallest among equals, in chosen[k]. */
+__device__ inline void choose(uint32_t *keys, unsigned *chosen, unsigned e, unsigned k)
+{
+    lane_keys own;
+    load_keys(own, keys, e);
+    candidate best = best_of(own, keys, e);
+    for (unsigned j = 0; j < k; j++) {
+        uint32_t most = __reduce_max_sync(0xFFFFFFFFu, best.key);
+        unsigned id = __reduce_min_sync(0xFFFFFFFFu, best.key == most ? best.id : 0xFFFFFFFFu);
+        if (best.id == id) {
+            chosen[j] = id;
+            drop(own, keys, id);
+            best = best_of(own, keys, e);
+        }
+    }
+    __syncwarp();
+}
+
+/* One warp: ids ascending, and their weights. sorted[k] in shared memory. */
+__device__ inline void put_choice(const route_args &a, const float *r, const unsigned *chosen,
+                                  unsigned *sorted, int64_t row)
 {
     unsigned lane = threadIdx.x;
-    for (unsigned j = 0; j < a.k; j++) {
-        unsigned id = best_of(keys, a.e);
-        if (lane == 0) {
-            chosen[j] = id;
-            keys[id] = 0;
-        }
-        __syncwarp();
-    }
     for (unsigned j = lane; j < a.k; j += 32) { /* its place: how many are smaller */
         unsigned id = chosen[j], place = 0;
+#pragma unroll 8
         for (unsigned i = 0; i < a.k; i++) place += chosen[i] < id;
-        keys[place] = id;
+        sorted[place] = id;
     }
     __syncwarp();
     double sum = 0;
-    for (unsigned j = 0; j < a.k; j++) sum += double(r[keys[j]]);
+#pragma unroll 8
+    for (unsigned j = 0; j < a.k; j++) sum += double(r[sorted[j]]);
     for (unsigned j = lane; j < a.k; j += 32) {
-        double w = r[keys[j]];
+        double w = r[sorted[j]];
         if (a.normalise) w /= sum + 1e-20;
         a.weights[row * a.k + j] = __double2float_rn(w * double(a.scale));
-        a.ids[row * a.k + j] = int32_t(keys[j]);
+        a.ids[row * a.k + j] = int32_t(sorted[j]);
     }
 }
 
-static __global__ void __launch_bounds__(ROUTE_THREADS) route_kernel(route_args a)
+static __global__ void __launch_bounds__(ROUTE_MOST_THREADS) route_kernel(route_args a)
 {
+    begin();
     extern __shared__ uint32_t shared[];
     float *r = reinterpret_cast<float *>(shared);
     uint32_t *keys = shared + a.e;
+    unsigned *chosen = keys + a.e, *sorted = chosen + a.k;
     int64_t row = blockIdx.x;
     const float *bias = a.bias_vl && a.vl[row] ? a.bias_vl : a.bias;
-    for (unsigned j = threadIdx.x; j < a.e; j += ROUTE_THREADS) {
-        float v = score_of(a.z[row * a.e + j]);
+    for (unsigned j = threadIdx.x; j < a.e; j += blockDim.x) {
+        float b = bias[j], v = score_of(a.z[row * a.e + j]);
         r[j] = v;
-        keys[j] = key_of(__fadd_rn(v, bias[j]));
+        keys[j] = key_of(__fadd_rn(v, b));
         a.scores[row * a.e + j] = v;
     }
     __syncthreads();
-    if (threadIdx.x < 32) choose(a, r, keys, keys + a.e, row);
+    if (threadIdx.x >= 32) return;
+    choose(keys, chosen, a.e, a.k);
+    put_choice(a, r, chosen, sorted, row);
 }
 
 /* Scores, keys and the chosen of a row lie in shared memory: up to about 5,000 experts. */
@@ -110,19 +154,21 @@ extern "C" dsf_status dsf_route_sm90(const dsf_launch *lc, const void *args)
                     unsigned(k),
                     a->scale,
                     a->norm_topk_prob && k > 1};
-    size_t bytes = size_t(2 * e + k) * 4;
-    route_kernel<<<unsigned(a->z.dim[0]), ROUTE_THREADS, bytes, dsf_stream(lc)>>>(r);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    int64_t threads = (e + 31) / 32 * 32;
+    if (threads > ROUTE_MOST_THREADS) threads = ROUTE_MOST_THREADS;
+    size_t bytes = size_t(2 * e + 2 * k) * 4;
+    return queue(lc, route_kernel, unsigned(a->z.dim[0]), unsigned(threads), bytes, r);
 }
 
 /* ---- swiglu ---- */
 
+/* silu(g) v; e^-|g| cannot overflow, and where it underflows so does the result. */
 __device__ inline float swiglu(float g, float v, float limit)
 {
     g = fminf(g, limit);
     v = fminf(fmaxf(v, -limit), limit);
-    return __fmul_rn(__fdiv_rn(g, 1.0f + expf(-g)), v);
+    float e = expf(-fabsf(g)), top = g < 0.0f ? __fmul_rn(g, e) : g;
+    return __fmul_rn(__fmul_rn(top, ptx::rcp_approx(__fadd_rn(1.0f, e))), v);
 }
 
 template <bool VEC>
@@ -130,6 +176,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     swiglu_kernel(uint16_t *out, const uint16_t *g, const uint16_t *v, unsigned items,
                   unsigned chunks, unsigned d, float limit)
 {
+    begin();
     row_chunk at;
     if (!this_chunk(at, items, chunks)) return;
     int64_t row = int64_t(at.row) * d;
@@ -151,10 +198,8 @@ extern "C" dsf_status dsf_swiglu_sm90(const dsf_launch *lc, const void *args)
     unsigned blocks = 0;
     DSF_TRY(flat_grid(&blocks, items));
     auto kernel = vec ? swiglu_kernel<true> : swiglu_kernel<false>;
-    kernel<<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(
-        out, g, v, unsigned(items), unsigned(chunks_of(d)), unsigned(d), a->limit);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, g, v, unsigned(items),
+                 unsigned(chunks_of(d)), unsigned(d), a->limit);
 }
 
 /* ---- moe_sum ---- */
@@ -166,6 +211,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     moe_sum_kernel(uint16_t *out, const uint16_t *y, const uint16_t *shared, unsigned items,
                    unsigned chunks, unsigned d, unsigned k)
 {
+    begin();
     row_chunk at;
     if (!this_chunk(at, items, chunks)) return;
     const uint16_t *from = y + int64_t(at.row) * k * d;
@@ -193,9 +239,6 @@ extern "C" dsf_status dsf_moe_sum_sm90(const dsf_launch *lc, const void *args)
     unsigned blocks = 0;
     DSF_TRY(flat_grid(&blocks, items));
     auto kernel = vec ? moe_sum_kernel<true> : moe_sum_kernel<false>;
-    kernel<<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(out, y, shared, unsigned(items),
-                                                        unsigned(chunks_of(d)), unsigned(d),
-                                                        unsigned(a->y.dim[1]));
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, y, shared, unsigned(items),
+                 unsigned(chunks_of(d)), unsigned(d), unsigned(a->y.dim[1]));
 }

@@ -33,6 +33,7 @@ template <bool VEC>
 static __global__ void __launch_bounds__(MAX_THREADS)
     rms_norm_kernel(uint16_t *out, const uint16_t *x, const uint16_t *w, unsigned d, float eps)
 {
+    begin();
     __shared__ double scratch[32];
     const uint16_t *row = x + int64_t(blockIdx.x) * d;
     uint16_t *to = out + int64_t(blockIdx.x) * d;
@@ -70,8 +71,6 @@ extern "C" dsf_status dsf_rms_norm_sm90(const dsf_launch *lc, const void *args)
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     bool vec = d % CHUNK == 0 && aligned_to(out, 16) && aligned_to(x, 16) && aligned_to(w, 16);
     auto kernel = vec ? rms_norm_kernel<true> : rms_norm_kernel<false>;
-    kernel<<<unsigned(a->x.dim[0]), unsigned(threads), 0, dsf_stream(lc)>>>(out, x, w, unsigned(d),
-                                                                            a->eps);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, kernel, unsigned(a->x.dim[0]), unsigned(threads), 0, out, x, w, unsigned(d),
+                 a->eps);
 }

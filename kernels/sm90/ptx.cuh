@@ -263,6 +263,15 @@ __device__ inline uint32_t mapa(uint32_t addr, uint32_t rank)
     return there;
 }
 
+/* To an address that mapa gave; the barrier (of the same block) counts 4 bytes when it is there. */
+__device__ inline void st_async_f32(uint32_t addr, float v, uint32_t bar)
+{
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::
+                     "r"(addr),
+                 "r"(__float_as_uint(v)), "r"(bar)
+                 : "memory");
+}
+
 /* To an address that mapa gave. */
 __device__ inline void st_shared_cluster_v4(uint32_t addr, uint4 v)
 {
@@ -320,6 +329,23 @@ __device__ inline void st_shared_v4(uint32_t addr, uint4 v)
                  : "memory");
 }
 
+__device__ inline uint4 ld_shared_v4(uint32_t addr)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(addr)
+                 : "memory");
+    return v;
+}
+
+__device__ inline uint32_t ld_shared_u32(uint32_t addr)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(addr) : "memory");
+    return v;
+}
+
 /* Loads when `yes`, and keeps v otherwise: a branch would make the next load wait for this one. */
 __device__ inline void ld_global_nc_v4_if(uint4 &v, const void *p, bool yes)
 {
@@ -327,6 +353,14 @@ __device__ inline void ld_global_nc_v4_if(uint4 &v, const void *p, bool yes)
                  "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
                  : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
                  : "l"(p), "r"(int(yes)));
+}
+
+/* 1 / x to 1 ulp; x neither zero nor subnormal. */
+__device__ inline float rcp_approx(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 /* 2^x within 2 ulp; subnormal results are 0. */
@@ -374,14 +408,14 @@ __device__ inline uint32_t cvt_rn_relu_bf16x2(float high, float low)
     return d;
 }
 
-/* d = a b. */
-__device__ inline void mma_m16n8k16_bf16_zero(float (&d)[4], const uint32_t (&a)[4],
-                                              const uint32_t (&b)[2])
+/* Global memory that other warps of the block read, too; stays where it stands in the program. */
+__device__ inline uint4 ld_global_nc_cached_v4(const void *p)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
-                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+    uint4 v;
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
 }
 
 /* One 16-byte store: the compiler takes vectors apart that were made word by word. */
@@ -398,6 +432,16 @@ __device__ inline uint4 ld_global_nc_v4(const void *p)
     uint4 v;
     asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
+/* The same, 8 bytes. */
+__device__ inline uint2 ld_global_nc_v2(const void *p)
+{
+    uint2 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(v.x), "=r"(v.y)
                  : "l"(p));
     return v;
 }
@@ -449,11 +493,11 @@ __device__ inline uint64_t wgmma_desc_128b(uint32_t addr, uint32_t lbo = 16, uin
         "+f"((d)[(i) + 4]), "+f"((d)[(i) + 5]), "+f"((d)[(i) + 6]), "+f"((d)[(i) + 7])
 #define DSF_D4(d)   "+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3])
 #define DSF_D8(d)   DSF_F8(d, 0)
-#define DSF_D12(d)                                                                                 \
-    DSF_D8(d), "+f"((d)[8]), "+f"((d)[9]), "+f"((d)[10]), "+f"((d)[11])
 #define DSF_D16(d)  DSF_D8(d), DSF_F8(d, 8)
 #define DSF_D32(d)  DSF_D16(d), DSF_F8(d, 16), DSF_F8(d, 24)
 #define DSF_D40(d)  DSF_D32(d), DSF_F8(d, 32)
+#define DSF_D36(d)                                                                                 \
+    DSF_D32(d), "+f"((d)[32]), "+f"((d)[33]), "+f"((d)[34]), "+f"((d)[35])
 #define DSF_D48(d)  DSF_D32(d), DSF_F8(d, 32), DSF_F8(d, 40)
 #define DSF_D64(d)  DSF_D48(d), DSF_F8(d, 48), DSF_F8(d, 56)
 #define DSF_D96(d)  DSF_D64(d), DSF_F8(d, 64), DSF_F8(d, 72), DSF_F8(d, 80), DSF_F8(d, 88)
@@ -461,12 +505,12 @@ __device__ inline uint64_t wgmma_desc_128b(uint32_t addr, uint32_t lbo = 16, uin
 
 #define DSF_R4  "%0, %1, %2, %3"
 #define DSF_R8  DSF_R4 ", %4, %5, %6, %7"
-#define DSF_R12 DSF_R8 ", %8, %9, %10, %11"
 #define DSF_R16 DSF_R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define DSF_R32                                                                                    \
     DSF_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define DSF_R40                                                                                    \
     DSF_R32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define DSF_R36 DSF_R32 ", %32, %33, %34, %35"
 #define DSF_R48                                                                                    \
     DSF_R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define DSF_R64                                                                                    \
@@ -525,9 +569,9 @@ template <int N> struct wgmma;
 
 DSF_WGMMA(8, 4, 4, 5, 6, 7, 8, 9, 10, DSF_R4, DSF_D4(d))
 DSF_WGMMA(16, 8, 8, 9, 10, 11, 12, 13, 14, DSF_R8, DSF_D8(d))
-DSF_WGMMA(24, 12, 12, 13, 14, 15, 16, 17, 18, DSF_R12, DSF_D12(d))
 DSF_WGMMA(32, 16, 16, 17, 18, 19, 20, 21, 22, DSF_R16, DSF_D16(d))
 DSF_WGMMA(64, 32, 32, 33, 34, 35, 36, 37, 38, DSF_R32, DSF_D32(d))
+DSF_WGMMA(72, 36, 36, 37, 38, 39, 40, 41, 42, DSF_R36, DSF_D36(d))
 DSF_WGMMA(80, 40, 40, 41, 42, 43, 44, 45, 46, DSF_R40, DSF_D40(d))
 DSF_WGMMA(96, 48, 48, 49, 50, 51, 52, 53, 54, DSF_R48, DSF_D48(d))
 DSF_WGMMA(128, 64, 64, 65, 66, 67, 68, 69, 70, DSF_R64, DSF_D64(d))

@@ -99,6 +99,7 @@ template <quant_format F>
 static __global__ void __launch_bounds__(FLAT_THREADS)
     quant_kernel(uint8_t *out, const uint16_t *x, unsigned items, unsigned chunks, unsigned bytes)
 {
+    begin();
     row_chunk at = {0, 0};
     bool live = this_chunk(at, items, chunks); /* every lane takes part in the shuffles */
     unsigned d = chunks * CHUNK;
@@ -115,11 +116,9 @@ template <quant_format F> static dsf_status quant(const dsf_launch *lc, const vo
     int64_t d = a->x.dim[2], items = dsf_tensor_rows(&a->x) * (d / CHUNK);
     unsigned blocks = 0;
     DSF_TRY(flat_grid(&blocks, items));
-    quant_kernel<F><<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(
-        data_of<uint8_t>(a->out), data_of<const uint16_t>(a->x), unsigned(items),
-        unsigned(d / CHUNK), unsigned(dsf_dtype_bytes(a->out.dtype, d)));
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, quant_kernel<F>, blocks, FLAT_THREADS, 0, data_of<uint8_t>(a->out),
+                 data_of<const uint16_t>(a->x), unsigned(items), unsigned(d / CHUNK),
+                 unsigned(dsf_dtype_bytes(a->out.dtype, d)));
 }
 
 extern "C" dsf_status dsf_quant_q8_sm90(const dsf_launch *lc, const void *args)

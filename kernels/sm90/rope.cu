@@ -39,6 +39,7 @@ __device__ inline double cosine(double r)
 static __global__ void rope_table_kernel(float2 *cs, const int32_t *pos, const float *freq,
                                          unsigned items, unsigned f)
 {
+    begin();
     unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
     if (item >= items) return;
     unsigned row = item / f;
@@ -60,11 +61,8 @@ extern "C" dsf_status dsf_rope_table_sm90(const dsf_launch *lc, const void *args
     int64_t f = a->freq.dim[0], items = a->pos.dim[0] * f;
     unsigned blocks = 0;
     DSF_TRY(flat_grid(&blocks, items));
-    rope_table_kernel<<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(
-        data_of<float2>(a->cs), data_of<int32_t>(a->pos), data_of<float>(a->freq), unsigned(items),
-        unsigned(f));
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, rope_table_kernel, blocks, FLAT_THREADS, 0, data_of<float2>(a->cs),
+                 data_of<int32_t>(a->pos), data_of<float>(a->freq), unsigned(items), unsigned(f));
 }
 
 __device__ inline uint32_t rotate(float re, float im, float c, float s)
@@ -82,6 +80,7 @@ struct rope_shape {
 static __global__ void __launch_bounds__(FLAT_THREADS)
     rope_chunks(uint16_t *out, const uint16_t *x, const float *cs, rope_shape shape)
 {
+    begin();
     unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
     if (item >= shape.items) return;
     unsigned head = item / shape.per_head;
@@ -103,6 +102,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
 static __global__ void __launch_bounds__(FLAT_THREADS)
     rope_pairs(uint16_t *out, const uint16_t *x, const float *cs, rope_shape shape)
 {
+    begin();
     unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
     if (item >= shape.items) return;
     unsigned head = item / shape.per_head, at = item - head * shape.per_head;
@@ -143,7 +143,5 @@ extern "C" dsf_status dsf_rope_sm90(const dsf_launch *lc, const void *args)
                         unsigned(per_head),
                         a->inverse ? -1.0f : 1.0f};
     auto kernel = vec ? rope_chunks : rope_pairs;
-    kernel<<<blocks, FLAT_THREADS, 0, dsf_stream(lc)>>>(out, x, cs, shape);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, x, cs, shape);
 }

@@ -4,6 +4,7 @@
 #ifndef DSF_SM90_ROW_CUH
 #define DSF_SM90_ROW_CUH
 
+#include "sm90/ptx.cuh"
 #include "sm90/sm90.cuh"
 
 enum { CHUNK = 8 };
@@ -76,6 +77,14 @@ __device__ inline double block_sum(double x, double *scratch)
     return sum;
 }
 
+/* First in every kernel of queue(): what follows in the stream may start, and this one waits until
+ * what came before has written all it writes. */
+__device__ inline void begin()
+{
+    ptx::griddepcontrol_launch_dependents();
+    ptx::griddepcontrol_wait();
+}
+
 /* ---- host ---- */
 
 enum { FLAT_THREADS = 256 };
@@ -94,6 +103,26 @@ static inline dsf_status flat_grid(unsigned *blocks, int64_t items)
         return DSF_FAIL(DSF_EINVAL, "row kernel: %lld items in one launch, at most 2^31 - 1",
                         static_cast<long long>(items));
     *blocks = dsf_blocks(items, FLAT_THREADS);
+    return DSF_OK;
+}
+
+/* Queues a kernel whose blocks may start before the one in front of it has ended: its first
+ * statement is begin(). shared: dynamic shared memory. */
+template <typename KERNEL, typename... ARGS>
+static inline dsf_status queue(const dsf_launch *lc, KERNEL *kernel, dim3 blocks, unsigned threads,
+                               size_t shared, ARGS... args)
+{
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = blocks;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = dsf_stream(lc);
+    config.attrs = &early;
+    config.numAttrs = 1;
+    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, args...));
     return DSF_OK;
 }
 

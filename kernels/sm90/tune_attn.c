@@ -28,3 +28,13 @@ dsf_attn_tile dsf_attn_tune(const dsf_attn_args *a)
     t.spread = a->q.dim[0] * groups <= MOST_SPREAD && keys <= t.quarters * quarter;
     return t;
 }
+
+/* Spread: the probabilities of all heads, bf16. */
+size_t dsf_attn_scratch_sm90tc(const void *args)
+{
+    const dsf_attn_args *a = args;
+    int64_t groups = (a->q.dim[1] + DSF_ATTN_HEADS - 1) / DSF_ATTN_HEADS;
+    dsf_attn_tile t = dsf_attn_tune(a);
+    int64_t keys = DSF_ATTN_CLUSTER * t.quarters * (DSF_ATTN_BLOCK / 4);
+    return t.spread ? (size_t)(a->q.dim[0] * groups * keys * DSF_ATTN_HEADS) * sizeof(uint16_t) : 0;
+}

@@ -11,11 +11,14 @@ extern "C" {
 #endif
 
 enum {
-    DSF_EXPERTS_TILE_ROWS = 128, /* pairs of a tile: two warpgroups of 64 */
-    DSF_EXPERTS_TILE_COLS = 256, /* weight rows of a tile */
-    DSF_EXPERTS_STAGE_K = 128,   /* channels of a stage: four scale blocks */
-    DSF_EXPERTS_COUNTED = 1024,  /* pairs that one block counts and places */
-    DSF_EXPERTS_MOST = 1024,     /* experts: the lists' counters in shared memory */
+    DSF_EXPERTS_TILE_ROWS = 128,  /* pairs of a tile: two warpgroups of 64 */
+    DSF_EXPERTS_TILE_COLS = 192,  /* weight rows of a tile */
+    DSF_EXPERTS_DECODE_COLS = 64, /* weight rows of a decode tile */
+    DSF_EXPERTS_STAGE_K = 128,    /* channels of a stage: four scale blocks */
+    DSF_EXPERTS_COUNTED = 1024,   /* pairs that one block counts and places */
+    DSF_EXPERTS_UNLISTED = 64,    /* pairs up to which a block finds its own work in ids */
+    DSF_EXPERTS_DECODE = 256,     /* rows up to which weights are streamed past 4 or 8 pairs */
+    DSF_EXPERTS_MOST = 1024,      /* experts: the lists' counters in shared memory */
 };
 
 /* One tile of pairs: order[first .. first + rows) all go to `expert`. */
@@ -26,6 +29,8 @@ typedef struct {
 /* Byte offsets into the workspace. */
 typedef struct {
     int32_t pairs, experts;
+    int32_t tile_rows;  /* 4 or 8: decode; DSF_EXPERTS_TILE_ROWS: prefill */
+    int32_t listed;     /* 0: there are no lists */
     int32_t blocks;     /* that count */
     int32_t most_tiles; /* whatever the ids are */
     size_t order;       /* i32 [pairs]: pair numbers, by expert, then ascending */

@@ -15,6 +15,7 @@ dsf_index_cut dsf_index_cut_of(int64_t n, int64_t candidates, int64_t k)
     if (k > DSF_INDEX_MOST_KEPT) return cut;
     int64_t parts = least(DSF_INDEX_MOST_PARTS, DSF_INDEX_BLOCKS / n);
     parts = most(1, least(parts, candidates / DSF_INDEX_PART));
+    if (parts < 4) parts = 1; /* a second launch costs more */
     cut.parts = (int)parts;
     /* a 16-bit number and a position for each place */
     if (parts > 1) cut.bytes = aligned((size_t)(n * parts * cut.kept) * 6);

@@ -9,12 +9,11 @@ enum {
     MOST_CLUSTER = 16, /* above 8 the kernel asks for it; a GPC of an H100 has 16 SMs or more */
     MOST_PARTS = 64 * 1024, /* bytes of shared memory for segments that wait for their turn */
     MOST_SHARED = 227 * 1024,
-    ROW = 128,          /* bytes of a stage's row: one swizzled row of the copy engine */
-    HEAD = 2 * 1024,    /* barriers, and what the alignment of the stages may cost */
-    MOST_STAGES = 16,   /* few rows */
-    GROUP_HEAD = 4096,  /* the same and the scales, wo_a with few rows */
-    GROUP_STAGES = 8,   /* of one ring */
-    GROUP_MOST_K = 4096 /* two segments a ring wait in registers */
+    ROW = 128,         /* bytes of a stage's row: one swizzled row of the copy engine */
+    HEAD = 2 * 1024,   /* barriers, and what the alignment of the stages may cost */
+    MOST_STAGES = 16,  /* few rows */
+    GROUP_HEAD = 3072, /* the same and the scales, wo_a with few rows */
+    GROUP_STAGES = 8,  /* of one ring */
 };
 
 static int64_t tiles_of(int64_t total, int64_t tile) { return (total + tile - 1) / tile; }
@@ -26,49 +25,71 @@ static int tokens_for(int64_t n)
     return tokens;
 }
 
-/* 5 stages of 16 KiB of weights and 24 KiB of tokens. Two column tiles share the tokens where they
- * come in pairs: 28 KiB instead of 40 from the L2 for each. */
-static dsf_linear_tile many_rows(int64_t columns)
+/* Rounds of the device times what one costs: its products, and 16 tokens' worth of edges. */
+static int64_t cost_of(int64_t n, int64_t columns, int tokens)
 {
-    int stage = (DSF_LINEAR_COLUMNS + DSF_LINEAR_MANY) * ROW;
-    return (dsf_linear_tile){1, DSF_LINEAR_MANY, columns % 2 ? 1 : 2, 0, 5, HEAD + 5 * stage};
+    return tiles_of(columns * tiles_of(n, tokens), SMS) * (tokens + 16);
 }
 
-static dsf_linear_tile few_rows(int tokens, int64_t cluster, int64_t each)
+/* Two column tiles share the tokens where they come in pairs: of 192 they take 28 KiB a stage and
+ * block from the L2 instead of 40. */
+static dsf_linear_tile many_rows(int64_t n, int64_t columns, int64_t groups)
+{
+    int tokens = cost_of(n, columns * groups, DSF_LINEAR_MANY_LEAST) <
+                         cost_of(n, columns * groups, DSF_LINEAR_MANY)
+                     ? DSF_LINEAR_MANY_LEAST
+                     : DSF_LINEAR_MANY;
+    int stage = (DSF_LINEAR_COLUMNS + tokens) * ROW, stages = DSF_LINEAR_MANY_STAGES(tokens);
+    return (dsf_linear_tile){1, tokens, columns % 2 ? 1 : 2, 0, stages, HEAD + stages * stage};
+}
+
+/* Bytes of the segments that meet in one block of the cluster: its share of the accumulators. */
+static int64_t parts_of(int tokens, int64_t cluster, int64_t segments)
+{
+    return cluster > 1 ? tiles_of(tokens / 2, cluster) * segments * 2 * DSF_LINEAR_COLUMNS * 4 : 0;
+}
+
+static dsf_linear_tile few_rows(int tokens, int64_t cluster, int64_t segments)
 {
     int stage = (DSF_LINEAR_COLUMNS + tokens) * ROW;
-    int parts = cluster > 1 ? (int)each * DSF_LINEAR_COLUMNS * tokens * 4 : 0;
+    int parts = (int)parts_of(tokens, cluster, segments);
     int stages = (MOST_SHARED - HEAD - parts) / stage;
     if (stages > MOST_STAGES) stages = MOST_STAGES;
-    return (dsf_linear_tile){0,         tokens, (int)cluster,
-                             (int)each, stages, HEAD + stages * stage + parts};
+    return (dsf_linear_tile){0,
+                             tokens,
+                             (int)cluster,
+                             (int)tiles_of(segments, cluster),
+                             stages,
+                             HEAD + stages * stage + parts};
 }
 
 dsf_linear_tile dsf_tune_linear(int64_t n, int64_t k, int64_t o)
 {
     int64_t columns = tiles_of(o, DSF_LINEAR_COLUMNS), segments = tiles_of(k, DSF_LINEAR_SEGMENT);
     int tokens = tokens_for(n);
-    if (n > FEW && columns * tiles_of(n, DSF_LINEAR_MANY) >= ENOUGH) return many_rows(columns);
+    if (n > FEW && columns * tiles_of(n, DSF_LINEAR_MANY) >= ENOUGH)
+        return many_rows(n, columns, 1);
     int64_t most = SMS / (columns * tiles_of(n, tokens));
     if (most > MOST_CLUSTER) most = MOST_CLUSTER;
     if (most > segments) most = segments;
     if (most < 2) return few_rows(tokens, 1, segments);
     int64_t each = tiles_of(segments, most), cluster = tiles_of(segments, each);
-    if (each * DSF_LINEAR_COLUMNS * tokens * 4 > MOST_PARTS) return few_rows(tokens, 1, segments);
-    return few_rows(tokens, cluster, each);
+    if (parts_of(tokens, cluster, segments) > MOST_PARTS) cluster = 1;
+    return few_rows(tokens, cluster, segments);
 }
 
 /* The expansion moves 3 bytes a weight, 25 us for wo_a; a pass of the streaming kernel takes 64
  * rows in about 10. */
-dsf_linear_tile dsf_tune_linear_group(int64_t n, int64_t o)
+dsf_linear_tile dsf_tune_linear_group(int64_t n, int64_t o, int64_t groups)
 {
-    if (n > 2 * FEW) return many_rows(tiles_of(o, DSF_LINEAR_COLUMNS));
+    if (n > 2 * FEW) return many_rows(n, tiles_of(o, DSF_LINEAR_COLUMNS), groups);
     int tokens = tokens_for(n);
     int stage = DSF_LINEAR_GROUP_COLUMNS * DSF_LINEAR_GROUP_CHANNELS + 2 * tokens * ROW;
-    int stages = (MOST_SHARED - GROUP_HEAD) / (DSF_LINEAR_GROUP_RINGS * stage);
+    int sum = DSF_LINEAR_GROUP_COLUMNS * tokens * 4;
+    int stages = (MOST_SHARED - GROUP_HEAD - sum) / (DSF_LINEAR_GROUP_RINGS * stage);
     if (stages > GROUP_STAGES) stages = GROUP_STAGES;
     return (dsf_linear_tile){0, tokens, 1,
-                             0, stages, GROUP_HEAD + DSF_LINEAR_GROUP_RINGS * stages * stage};
+                             0, stages, GROUP_HEAD + DSF_LINEAR_GROUP_RINGS * stages * stage + sum};
 }
 
 /* The copy engine wants rows at multiples of 16 bytes, and coordinates are 32 bits. */
@@ -88,13 +109,13 @@ int dsf_linear_group_sm90tc_accepts(const void *args)
 {
     const dsf_linear_group_args *a = args;
     int64_t groups = a->w.dim[0], k = a->w.dim[2];
-    return k % DSF_LINEAR_GROUP_CHANNELS == 0 && k <= GROUP_MOST_K &&
+    return k % DSF_LINEAR_GROUP_CHANNELS == 0 && k <= DSF_LINEAR_GROUP_MOST_K &&
            fits(groups * a->w.dim[1], 2 * k) && fits(a->x.dim[0], 2 * groups * k);
 }
 
 size_t dsf_linear_group_sm90tc_scratch(const void *args)
 {
     const dsf_linear_group_args *a = args;
-    dsf_linear_tile t = dsf_tune_linear_group(a->out.dim[0], a->w.dim[1]);
+    dsf_linear_tile t = dsf_tune_linear_group(a->out.dim[0], a->w.dim[1], a->w.dim[0]);
     return t.many ? 2 * (size_t)dsf_tensor_count(&a->w) : 0;
 }

@@ -11,10 +11,15 @@ enum {
     DSF_LINEAR_SEGMENT = 512,        /* channels that the tensor core sums from zero */
     DSF_LINEAR_COLUMNS = 128,        /* weights of a tile: the M side of the products */
     DSF_LINEAR_MANY = 192,           /* tokens of a tile of the kernel for many rows */
+    DSF_LINEAR_MANY_LEAST = 128,     /* the same where it wastes less */
     DSF_LINEAR_GROUP_COLUMNS = 64,   /* weights of a tile of wo_a with few rows */
     DSF_LINEAR_GROUP_CHANNELS = 128, /* of a stage of it */
-    DSF_LINEAR_GROUP_RINGS = 4       /* of stages: parts of K */
+    DSF_LINEAR_GROUP_RINGS = 4,      /* of stages: warpgroups that take segments in turn */
+    DSF_LINEAR_GROUP_MOST_K = 16384
 };
+
+/* Stages of 64 channels of the kernel for many rows: as many as fit 227 KiB. */
+#define DSF_LINEAR_MANY_STAGES(tokens) ((tokens) == DSF_LINEAR_MANY ? 5 : 6)
 
 typedef struct {
     int many;    /* true: the kernel for many rows */
@@ -28,7 +33,7 @@ typedef struct {
 /* y[n, o] of k channels, bf16 weights. */
 dsf_linear_tile dsf_tune_linear(int64_t n, int64_t k, int64_t o);
 /* One group of wo_a. many: the weights are expanded to bf16 before. */
-dsf_linear_tile dsf_tune_linear_group(int64_t n, int64_t o);
+dsf_linear_tile dsf_tune_linear_group(int64_t n, int64_t o, int64_t groups);
 
 int dsf_linear_bf16_sm90tc_accepts(const void *args);  /* linear_gb, linear_gf */
 int dsf_linear_group_sm90tc_accepts(const void *args); /* linear_group */

@@ -53,6 +53,7 @@ static dsf_status open_trio(trio *t, const job *j)
     DSF_TRY(dsf_frame_open(&t->inputs, j->op, c, j->absent));
     DSF_TRY(dsf_frame_open(&t->want, j->op, c, j->absent));
     t->want.fp8_sum = (j->v->needs & DSF_FP8_SUM) != 0;
+    t->want.bf16_sum = (j->v->needs & DSF_BF16_SUM) != 0;
     return dsf_frame_open(&t->got, j->op, c, j->absent);
 }
 
@@ -147,9 +148,10 @@ dsf_status dsf_check(const dsf_op *op, const dsf_variant *v, const dsf_check_opt
         for (j.index = 0; j.index < op->n_cases && f->rule == DSF_RULE_NONE; j.index++)
             if (opt->only < 0 || opt->only == j.index) DSF_TRY(try_case(&j, f));
     }
-    /* The tensor core cuts fp8 sums towards zero: that is in the bound, and no fault of a variant.
+    /* The tensor core cuts its sums towards zero: that is in the bound, and no fault of a variant.
      */
-    if (f->rule == DSF_RULE_NONE && !(v->needs & DSF_FP8_SUM)) judge_balance(&j, f);
+    if (f->rule == DSF_RULE_NONE && !(v->needs & (DSF_FP8_SUM | DSF_BF16_SUM)))
+        judge_balance(&j, f);
     return DSF_OK;
 }
 

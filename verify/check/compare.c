@@ -133,6 +133,7 @@ static double judge_sum(const dsf_frame *want, int operand, int64_t i, int *repo
     if (f->error <= ulp && ++*reported > NEAR_REPORTED) return 0;
     double bound = want->op->bound(want->args, operand, i);
     if (want->fp8_sum) bound += want->op->fp8_bound(want->args, operand, i);
+    if (want->bf16_sum) bound += want->op->bf16_bound(want->args, operand, i);
     if (beyond_f32(bound)) return 0;
     f->allowance = tol->k * 0x1p-24 * bound + ulp;
     return isfinite(bound) ? f->error / f->allowance : 0;

@@ -37,7 +37,7 @@ typedef struct {
     dsf_region region[DSF_FRAME_OPERANDS];
     uint64_t hash[DSF_FRAME_OPERANDS]; /* of inputs, by dsf_frame_seal */
     int replaced;                      /* the input that an output is written over, or -1 */
-    bool fp8_sum;                      /* allow what DSF_FP8_SUM allows */
+    bool fp8_sum, bf16_sum;            /* allow what DSF_FP8_SUM, DSF_BF16_SUM allow */
 } dsf_frame;
 
 /* Tensors of the case's sizes; init() has run, and may have taken optional operands away by rank 0.

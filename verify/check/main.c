@@ -1,5 +1,6 @@
 /* checkops: holds every kernel variant that this machine can run to its contract. Plain C, no
  * framework, so that it also runs under sanitizers and on hosts with nothing installed. */
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +20,11 @@ typedef struct {
 } options;
 
 static const char help[] =
-    "checkops [--list] [--op NAME] [--variant NAME] [--case K] [--seed N] [--threads N] [--quick]\n"
+    "checkops [--list] [--op NAME] [--variant GLOB] [--case K] [--seed N] [--threads N] [--quick]\n"
     "         [--device N] [--apart] [--json]\n"
     "Checks every kernel variant that this machine can run against the reference: values, guards,\n"
     "untouched inputs, repeatability, thread counts, aliasing, row independence, bias of rounding.\n"
+    "  --variant G  only variants that match the glob: 'sm90*'\n"
     "  --list       the contracts: cases, variants, tolerances and their derivation\n"
     "  --case K     only this case\n"
     "  --seed N     of the inputs (1)\n"
@@ -199,7 +201,7 @@ static int check_all(const options *o)
         if (o->check.only >= op->n_cases) continue;
         if (o->list) print_contract(op);
         for (int j = 0; j < op->n_variants; j++) {
-            if (o->variant && strcmp(op->variant[j].name, o->variant) != 0) continue;
+            if (o->variant && fnmatch(o->variant, op->variant[j].name, 0) != 0) continue;
             seen++;
             int code = o->list ? GOOD : check_one(op, &op->variant[j], o);
             if (code > worst) worst = code;

@@ -78,6 +78,10 @@ DSF_MUST dsf_status dsf_dump_read(dsf_dump_file *f, const char *path, dsf_dump_a
 DSF_MUST dsf_status dsf_dump_read_range(dsf_dump_file *f, const char *path, int64_t from, int64_t n,
                                         dsf_dump_array *out);
 void dsf_dump_array_free(dsf_dump_array *a);
+/* The token after a prompt of n tokens at temperature 0: the best of the last row's logits; -1
+ * without them. ECORRUPT: their width is not vocab. */
+DSF_MUST dsf_status dsf_dump_anchor(dsf_dump_file *f, const char *path, int64_t n, int64_t vocab,
+                                    int64_t *anchor);
 /* A one-dimensional integer dataset that need not be labelled (token_ids, image_mask, axes).
  * *data NULL and OK when it is absent. Free with dsf_mem_free. */
 DSF_MUST dsf_status dsf_dump_read_axis(dsf_dump_file *f, const char *path, int32_t **data,

@@ -261,6 +261,21 @@ static dsf_status best_token(const run *w, int32_t *id)
     return dsf_sample(row, w->vocab, &greedy, 0, NULL, id, NULL);
 }
 
+/* The dump that gives the inputs also gives the token that the block starts from: a near tie of its
+ * logits must not make two runs draft from two tokens. */
+static dsf_status find_anchor(const run *w, int32_t *anchor)
+{
+    dsf_dump_file *f = NULL;
+    int64_t theirs = -1;
+    DSF_TRY(best_token(w, anchor));
+    if (!w->d->inputs_from) return DSF_OK;
+    DSF_TRY(dsf_dump_open(&f, w->d->inputs_from));
+    dsf_status st = dsf_dump_anchor(f, w->d->inputs_from, w->n, w->vocab, &theirs);
+    dsf_dump_close(f);
+    if (theirs >= 0) *anchor = (int32_t)theirs;
+    return st;
+}
+
 static dsf_status draft(run *w)
 {
     int32_t anchor = 0, ids[64];
@@ -268,7 +283,7 @@ static dsf_status draft(run *w)
     int n;
     if (!w->d->draft || !w->engine->draft_plan || w->engine->load.config.dspark_block_size > 64)
         return DSF_OK;
-    DSF_TRY(best_token(w, &anchor));
+    DSF_TRY(find_anchor(w, &anchor));
     return dsf_session_draft(w->session, anchor, ids, confidence, &n, &w->sink);
 }
 

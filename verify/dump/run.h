@@ -8,9 +8,10 @@
 typedef struct {
     dsf_options engine; /* model, prefill, chunk, threads, variants */
     const char *out, *backend;
-    const int32_t *ids;      /* [n]; unused with inputs_from */
-    int64_t n, decode;       /* decode: greedy tokens after the prompt */
-    const char *inputs_from; /* a dump: token_ids, image_mask, embed */
+    const int32_t *ids; /* [n]; unused with inputs_from */
+    int64_t n, decode;  /* decode: greedy tokens after the prompt */
+    const char
+        *inputs_from; /* a dump: token_ids, image_mask, embed; of its logits the draft's anchor */
     dsf_dump_filter filter;
     bool stats, draft, compress;
     bool by_step; /* rows of these steps only: 0 is the prompt, k the kth decoded token */

@@ -360,35 +360,6 @@ static dsf_status subset_passes(graft *g)
     return DSF_OK;
 }
 
-/* The token after the prompt at temperature 0, which the draft block starts from; -1 when the file
- * has no logits of the last row. */
-static dsf_status find_anchor(graft *g, int64_t *anchor)
-{
-    static const char *const path[] = {"logits", "logits_oneshot"};
-    *anchor = -1;
-    for (int k = 0; k < 2 && *anchor < 0; k++) {
-        dsf_dump_array a = {.n = 0};
-        if (!dsf_dump_find(g->golden.file, path[k])) continue;
-        DSF_TRY(dsf_dump_read(g->golden.file, path[k], &a));
-        if (a.width != g->load.config.vocab_size) {
-            dsf_status st = DSF_FAIL(DSF_ECORRUPT, "%s: %s: %lld columns, the vocabulary has %lld",
-                                     g->golden.path, path[k], (long long)a.width,
-                                     (long long)g->load.config.vocab_size);
-            dsf_dump_array_free(&a);
-            return st;
-        }
-        for (int64_t i = 0; i < a.n && a.f; i++) {
-            if (a.label[i] != g->golden.n - 1) continue;
-            int64_t best = 0;
-            for (int64_t v = 1; v < a.width; v++)
-                if (a.f[i * a.width + v] > a.f[i * a.width + best]) best = v;
-            *anchor = best;
-        }
-        dsf_dump_array_free(&a);
-    }
-    return DSF_OK;
-}
-
 /* The block after the prompt, where the file has its inputs and the rings. */
 static dsf_status draft_rows(graft *g, const int32_t *label, int b)
 {
@@ -396,7 +367,8 @@ static dsf_status draft_rows(graft *g, const int32_t *label, int b)
     const dsf_tap in = {DSF_TAP_IN, g->load.config.n_layers};
     g->label = label;
     g->n = b;
-    DSF_TRY(find_anchor(g, &anchor));
+    DSF_TRY(dsf_dump_anchor(g->golden.file, g->golden.path, g->golden.n, g->load.config.vocab_size,
+                            &anchor));
     bool can = anchor >= 0 && dsf_golden_gives(&g->golden, in, label, b);
     for (int s = 0; s < g->load.config.n_mtp_layers && can; s++)
         can = dsf_golden_has_ring(&g->golden, s);

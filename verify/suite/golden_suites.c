@@ -309,6 +309,42 @@ static dsf_status dump_host(const dsf_suite_unit *u, const char *out)
     return dsf_dump_run_model(&d, &r);
 }
 
+/* A floor measured on some tens of rows does not know what one row in thousands does: a sum that
+ * falls on the other side of a rounding of the quantiser moves a whole code. So medians must be
+ * bit-equal and choices the same but for ties, and of the rows of values at most one in a thousand
+ * may lie beyond the floor. */
+static void judge_parity(const dsf_diff_report *r, int64_t lost, dsf_suite_check *c)
+{
+    int64_t rows = 0, over = 0, wrong = lost, worst = -1;
+    for (int64_t i = 0; i < r->n_taps; i++) {
+        const dsf_diff_tap *t = &r->tap[i];
+        if (t->verdict == DSF_DIFF_REPORTED) continue;
+        bool bad = t->discrete ? t->verdict == DSF_DIFF_FAILED : t->row_median > t->limit_median;
+        wrong += bad;
+        rows += t->discrete ? 0 : t->rows;
+        over += t->discrete ? 0 : t->wrong_rows;
+        if (bad && worst < 0) worst = i;
+    }
+    c->compared = r->values;
+    (void)snprintf(c->figure, sizeof c->figure, "share of value rows beyond the floor");
+    c->value = rows ? (double)over / (double)rows : NAN;
+    c->limit = 1e-3;
+    (void)snprintf(c->derivation, sizeof c->derivation,
+                   "medians and choices as layers has them; a floor of n rows leaves about one row "
+                   "in n beyond it");
+    c->verdict = wrong == 0 && rows > 0 && c->value <= c->limit ? DSF_PASS : DSF_FAILED;
+    dsf_suite_say(c,
+                  "%lld value rows of %lld taps, %lld beyond the floor; %lld taps with another "
+                  "median or choice",
+                  (long long)rows, (long long)r->n_taps, (long long)over, (long long)wrong);
+    int64_t at = worst >= 0 ? worst : r->first >= 0 ? r->first : r->worst_at;
+    if (at >= 0)
+        dsf_suite_mark(c, r->tap[at].path, r->tap[at].at_row, r->tap[at].at_column,
+                       r->tap[at].reference, r->tap[at].ours);
+    add_layers(r, &c->detail);
+    if (c->verdict != DSF_PASS) dsf_diff_print(r, false, &c->detail);
+}
+
 static dsf_status run_parity(const dsf_suite_unit *u, dsf_suite_check *c)
 {
     char host[DSF_TEMP_BYTES + 64], golden[4096];
@@ -320,7 +356,7 @@ static dsf_status run_parity(const dsf_suite_unit *u, dsf_suite_check *c)
     DSF_TRY_OUT(dump_host(u, host));
     DSF_TRY_OUT(make_graft(u, host, false, &lost));
     DSF_TRY_OUT(compare(u, host, golden, true, &r));
-    judge_layers(u, host, &r, lost, c);
+    judge_parity(&r, lost, c);
 out:
     (void)unlink(host);
     dsf_diff_report_free(&r);

@@ -81,6 +81,32 @@ Test(bench, baseline_tells_a_change_from_noise)
     cr_assert_eq(judge(LINE("c", 1000, 0.01, 50, 9000)), DSF_CMP_ABSENT);
 }
 
+Test(bench, baseline_knows_the_lines_of_a_gpu)
+{
+    static const char old[] = "{\"bench\": \"op_device\", \"op\": \"a\", \"rows\": 8, \"us\": "
+                              "{\"median\": 10, \"spread\": 0.01, \"n\": 9}}\n"
+                              "{\"bench\": \"decode_device\", \"batch\": 1, \"graph_us\": "
+                              "{\"median\": 100, \"spread\": 0.01, \"n\": 9}}";
+    static const struct {
+        const char *line;
+        dsf_comparison verdict;
+    } now[] = {{"{\"bench\": \"op_device\", \"op\": \"a\", \"rows\": 8, \"us\": {\"median\": 12, "
+                "\"spread\": 0.01}}",
+                DSF_CMP_SLOWER},
+               {"{\"bench\": \"op_device\", \"op\": \"a\", \"rows\": 64, \"us\": {\"median\": 12, "
+                "\"spread\": 0.01}}",
+                DSF_CMP_ABSENT},
+               {"{\"bench\": \"decode_device\", \"batch\": 1, \"graph_us\": {\"median\": 80, "
+                "\"spread\": 0.01}}",
+                DSF_CMP_FASTER}};
+    dsf_baseline *b = NULL;
+    dsf_judgement j;
+    cr_assert_eq(dsf_baseline_open(&b, "old", old, sizeof old - 1), DSF_OK);
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(dsf_baseline_judge(b, now[i].line, &j), now[i].verdict, "%s", now[i].line);
+    dsf_baseline_close(b);
+}
+
 Test(bench, baseline_refuses_what_is_no_measurement)
 {
     dsf_baseline *b = NULL;

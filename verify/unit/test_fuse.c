@@ -1,5 +1,7 @@
 /* Fused plans: which steps become one, which must not, and that no bit of a pass changes. */
+#include "ops/fused.h"
 #include "plan_fixture.h"
+#include "sm90/tune_fused.h"
 
 TestSuite(fuse, .fini = mini_clean);
 
@@ -58,6 +60,8 @@ Test(fuse, every_boundary_and_every_record_becomes_one_step)
     cr_expect_eq(count(p, "swiglu_q8"), count(plain, "swiglu"));
     cr_expect_eq(count(p, "row_q4x"), count(plain, "quant_q4x"));
     cr_expect_eq(count(p, "moe_sum"), 1 + engrams);
+    cr_expect_eq(count(p, "row_pair"), s.config.n_layers, "window key and q latent");
+    cr_expect_eq(count(p, "attn_close"), s.config.n_layers);
     check_order(p);
     GOOD(dsf_plan_choose(p, 0, NULL));
     GOOD(dsf_plan_place(p));
@@ -291,4 +295,42 @@ Test(fuse, all_taps_of_a_fused_plan_are_those_of_the_plain_one)
     cr_expect_gt(sum[0].shown, 100);
     cr_expect_eq(sum[0].shown, sum[1].shown);
     cr_expect_eq(sum[0].hash, sum[1].hash);
+}
+
+/* ---- which kernel hc_boundary takes ---- */
+
+static dsf_hc_boundary_args boundary_of(int64_t n, int64_t d)
+{
+    return (dsf_hc_boundary_args){.x = {.dtype = DSF_BF16, .rank = 3, .dim = {n, 4, d}}};
+}
+
+Test(tune, tensor_cores_take_widths_whose_parts_hold_whole_tiles)
+{
+    static const int64_t yes[] = {512, 1024, 5120}, no[] = {32, 64, 128, 256, 544, 5121, 5632};
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) {
+        dsf_hc_boundary_args a = boundary_of(3, yes[i]);
+        cr_expect(dsf_hc_boundary_sm90tc_accepts(&a), "d %lld", (long long)yes[i]);
+        cr_expect_eq(yes[i] % (DSF_BOUNDARY_PARTS * DSF_BOUNDARY_TILE), 0);
+    }
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
+        dsf_hc_boundary_args a = boundary_of(3, no[i]);
+        cr_expect_not(dsf_hc_boundary_sm90tc_accepts(&a), "d %lld", (long long)no[i]);
+    }
+}
+
+/* What a plan sets aside for its largest pass is enough for every smaller one; whether a width is
+ * taken does not depend on the rows. */
+Test(tune, the_workspace_of_the_largest_pass_serves_all)
+{
+    size_t before = 0;
+    for (int64_t n = 1; n <= 16384; n = n * 2 + (n & 1)) {
+        dsf_hc_boundary_args a = boundary_of(n, 5120);
+        size_t bytes = dsf_hc_boundary_sm90tc_scratch(&a);
+        cr_expect_geq(bytes, before, "%lld rows", (long long)n);
+        cr_expect(dsf_hc_boundary_sm90tc_accepts(&a));
+        cr_expect_eq(bytes > 0, dsf_tune_boundary_many(n) != 0);
+        if (bytes) cr_expect_eq(bytes, dsf_tune_boundary_parts_bytes(5120));
+        before = bytes;
+    }
+    cr_expect_eq(before, (size_t)3 * 24 * 4 * 5120 * 2, "three bf16 for one f32 of fn");
 }

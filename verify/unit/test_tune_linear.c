@@ -19,7 +19,8 @@ static void expect_few(dsf_linear_tile t, int64_t n, int64_t k)
 {
     int64_t segments = tiles_of(k, DSF_LINEAR_SEGMENT);
     int64_t stage = (DSF_LINEAR_COLUMNS + t.tokens) * ROW;
-    int64_t parts = t.cluster > 1 ? (int64_t)t.each * DSF_LINEAR_COLUMNS * t.tokens * 4 : 0;
+    int64_t mine = tiles_of(t.tokens / 2, t.cluster); /* accumulators of a thread */
+    int64_t parts = t.cluster > 1 ? mine * segments * 256 * 4 : 0;
     cr_assert(t.tokens == 8 || t.tokens == 16 || t.tokens == 32 || t.tokens == 64);
     cr_assert(t.tokens >= n || t.tokens == 64, "%lld rows, tiles of %d", (long long)n, t.tokens);
     cr_assert_geq((int64_t)t.cluster * t.each, segments);
@@ -70,19 +71,26 @@ Test(tune_linear, blocks_share_tokens_only_where_columns_come_in_pairs)
     cr_assert(dsf_tune_linear(8192, 5120, 512).many);
 }
 
-Test(tune_linear, wo_a_keeps_its_waiting_segments_in_a_block)
+Test(tune_linear, wo_a_fits_a_block)
 {
-    EACH(n, ns) EACH(k, ks)
+    EACH(n, ns) EACH(o, os)
     {
-        dsf_linear_tile t = dsf_tune_linear_group(*n, *k, 1024);
+        dsf_linear_tile t = dsf_tune_linear_group(*n, *o, 8);
         int64_t stage = DSF_LINEAR_GROUP_COLUMNS * DSF_LINEAR_GROUP_CHANNELS + 2 * t.tokens * ROW;
-        int64_t parts =
-            tiles_of(*k, DSF_LINEAR_SEGMENT) / 2 * DSF_LINEAR_GROUP_COLUMNS * t.tokens * 4;
-        if (t.many || *k > 16384) continue;
+        int64_t sum = DSF_LINEAR_GROUP_COLUMNS * t.tokens * 4;
         cr_assert_leq(t.shared, SHARED_MOST);
-        cr_assert_geq(t.stages, 3);
-        cr_assert_geq((int64_t)t.shared, 2 * t.stages * stage + parts);
+        if (t.many) continue;
+        cr_assert_geq(t.stages, 2);
+        cr_assert_geq((int64_t)t.shared, DSF_LINEAR_GROUP_RINGS * t.stages * stage + sum);
     }
+}
+
+Test(tune_linear, many_rows_take_the_tile_that_fills_the_device)
+{
+    cr_assert_eq(dsf_tune_linear(8192, 5120, 384).tokens, DSF_LINEAR_MANY);
+    cr_assert_eq(dsf_tune_linear(8192, 5120, 512).tokens, DSF_LINEAR_MANY_LEAST);
+    cr_assert_eq(dsf_tune_linear(128, 5120, 129280).tokens, DSF_LINEAR_MANY_LEAST);
+    cr_assert_eq(dsf_tune_linear_group(8192, 1024, 8).tokens, DSF_LINEAR_MANY);
 }
 
 Test(tune_linear, rows_at_odd_addresses_stay_with_the_plain_kernel)
