@@ -47,13 +47,19 @@ typedef struct {
     double worst;        /* against ref: largest error in units of its allowance */
     double l2, unequal;  /* against a variant: relative, and the share of other bits */
     bool law;            /* tried: the rows alone give the bits that they have among all rows */
-    char why[320];       /* the output is wrong; empty: it is right */
+    int64_t model_elements, model_equal; /* of fp8 sums: recomputed as the tensor core adds */
+    char why[320];                       /* the output is wrong; empty: it is right */
 } dsf_device_check;
 
 /* Runs v on the frame and checks rows of its output: against the reference by the contract's
  * tolerance where that is cheap, else against the simplest device variant; and each by itself. */
 DSF_MUST dsf_status dsf_bench_device_check(dsf_bench_device *d, const dsf_variant *v,
                                            dsf_device_frame *f, dsf_device_check *c);
+/* op_model.c: adds up model_elements and model_equal for rows of v's output (rows NULL: all of
+ * them). */
+DSF_MUST dsf_status dsf_bench_device_model(const dsf_bench_device *d, const dsf_variant *v,
+                                           const dsf_device_frame *f, const dsf_frame *got,
+                                           const int64_t *rows, dsf_device_check *c);
 /* Queues v on the frame. scratch: as v asks, or NULL. */
 DSF_MUST dsf_status dsf_bench_device_launch(dsf_bench_device *d, const dsf_variant *v,
                                             const dsf_device_frame *f, void *scratch);

@@ -22,11 +22,14 @@ static bool written_here(dsf_dtype t) { return t == DSF_I32 || t == DSF_I64 || t
 
 dsf_fill_layout dsf_device_layout(const dsf_tensor *t)
 {
-    static const dsf_fill_values any = {DSF_FILL_BYTES, 0, 255, 0},
-                                 e8m0 = {DSF_FILL_BYTES, 118, 124, 0},
-                                 e4m3_scale = {DSF_FILL_BYTES, 0x28, 0x38, 0}, /* 1/4 .. 1 */
+    static const dsf_fill_values
+        any = {DSF_FILL_BYTES, 0, 255, 0},
+        e8m0 = {DSF_FILL_BYTES, 118, 124, 0},
+        /* groups of a normalised vector: the largest of 32 varies little */
+        near = {DSF_FILL_BYTES, 120, 122, 0},
+        e4m3_scale = {DSF_FILL_BYTES, 0x28, 0x38, 0}, /* 1/4 .. 1 */
         e4m3 = {DSF_FILL_E4M3, 0, 0, 120}, bf16 = {DSF_FILL_BF16, 0, 0, 1},
-                                 f32 = {DSF_FILL_F32, 0, 0, 0.02f};
+        f32 = {DSF_FILL_F32, 0, 0, 0.02f};
     int64_t d = t->dim[t->rank - 1], record = dsf_dtype_bytes(t->dtype, d);
     switch (t->dtype) {
     case DSF_F32:
@@ -40,7 +43,7 @@ dsf_fill_layout dsf_device_layout(const dsf_tensor *t)
     case DSF_Q8:
         return (dsf_fill_layout){e4m3, e8m0, d, record};
     case DSF_Q4X:
-        return (dsf_fill_layout){any, e8m0, d / 2, record};
+        return (dsf_fill_layout){any, near, d / 2, record};
     case DSF_Q4N:
         return (dsf_fill_layout){any, e4m3_scale, d / 2, record};
     default:

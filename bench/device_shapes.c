@@ -6,6 +6,7 @@
 #include "ops/cache.h"
 #include "ops/engram.h"
 #include "ops/fill.h"
+#include "ops/fused.h"
 #include "ops/index.h"
 #include "ops/moe.h"
 #include "ops/rope.h"
@@ -124,6 +125,13 @@ const dsf_device_shape dsf_device_shapes[] = {
     {"row_q8", "window key", DSF_PEAK_F32, FEW, {{N, 1, 512, 32, 1}}},
     {"row_q4x", "index query", DSF_PEAK_F32, FEW, {{N, 32, 128, 32, 0}}},
     {"swiglu_q8", "shared", DSF_PEAK_F32, FEW, {{N, 2304}}},
+    {"row_pair", "query latent, window key", DSF_PEAK_F32, FEW, {{N, 512, 1280, 32}}},
+    {"attn_close", "after attention", DSF_PEAK_F32, DEC, {{N, 64, 512, 32, N, 144, 512}}},
+    {"attn_close",
+     "after attention, prefill",
+     DSF_PEAK_F32,
+     DSF_AT_8192,
+     {{N, 64, 512, 32, ONE_SEQUENCE, 144, 512}}},
     {"rms_norm", "stream", DSF_PEAK_F32, FEW, {{N, 5120}}},
     {"rms_norm", "query", DSF_PEAK_F32, FEW, {{N, 1280}}},
     {"quant_q8", "stream", DSF_PEAK_F32, FEW, {{N, 1, 5120}}},
@@ -278,6 +286,9 @@ void dsf_device_settle(const dsf_op *op, void *args, uint64_t seed)
                op == &dsf_op_cache_store_q4x) {
         dsf_cache_store_args *a = args;
         settle_store(&a->slot, &a->index, &a->end, a->cache.dim[0]);
+    } else if (op == &dsf_op_attn_close) {
+        dsf_attn_close_args *a = args;
+        settle_store(&a->slot, &a->index, &a->end, a->ring.dim[0]);
     } else if (op == &dsf_op_pair_store) {
         dsf_pair_store_args *a = args;
         settle_store(&a->slot, &a->pos, &a->end, a->pend.dim[0]);

@@ -184,6 +184,7 @@ static dsf_status check_all(job *j, dsf_frame *inputs, dsf_device_frame *few)
     if (ref) DSF_TRY(open_inputs(j, inputs));
     if (j->rows) DSF_TRY(dsf_device_frame_rows(few, j->f, j->rows, j->few));
     DSF_TRY(run(j, j->v, j->f, j->rows, &j->got));
+    DSF_TRY(dsf_bench_device_model(j->d, j->v, j->f, &j->got, j->rows, j->c));
     if (j->rows) DSF_TRY(check_law(j, few));
     if (j->c->why[0]) return DSF_OK;
     if (ref) return check_ref(j, inputs);

@@ -149,6 +149,10 @@ static void check_json(const job *j, dsf_buf *json)
     dsf_json_add_cstr(json, "against", c->against ? c->against : "itself");
     dsf_json_add_int(json, "rows", c->rows);
     if (c->law) dsf_json_add_bool(json, "rows_alone_equal", true);
+    if (c->model_elements) {
+        dsf_json_add_int(json, "fp8_model_elements", c->model_elements);
+        dsf_json_add_int(json, "fp8_model_equal", c->model_equal);
+    }
     if (c->against && strcmp(c->against, "ref") == 0)
         dsf_json_add_num(json, "worst", c->worst);
     else if (c->against) {

@@ -10,6 +10,7 @@
 #include "model.h"
 #include "model/synth.h"
 #include "ops/fill.h"
+#include "ops/index.h"
 
 enum { MARK_FROM = 5, MARK_TO = 6 };
 
@@ -180,16 +181,21 @@ dsf_status dsf_synthetic_hash(const dsf_bench_synthetic *s, int n, uint64_t *has
 }
 
 /* By shapes alone, for the rows of the pass: the views in the plan's arguments are those of the
- * last pass. */
-static dsf_cost cost_of(const dsf_plan *p, const dsf_step *step)
+ * last pass. Of index keys those that are visible at its end, not all that there is room for. */
+static dsf_cost cost_of(const dsf_bench_synthetic *s, const dsf_step *step)
 {
     union {
         uint8_t bytes[2048];
+        dsf_index_topk_args index;
         dsf_tensor align;
     } args;
     if (!step->op->cost || step->op->args_size > sizeof args) return (dsf_cost){0, 0};
-    memcpy(args.bytes, p->args + step->args, step->op->args_size);
+    memcpy(args.bytes, s->engine->plan->args + step->args, step->op->args_size);
     for (int k = 0; k < step->op->n_operands; k++) dsf_op_operand(step->op, &args, k)->data = NULL;
+    if (step->op == &dsf_op_index_topk) {
+        int64_t visible = s->session[0]->n / args.index.ratio, *entries = &args.index.keys.dim[1];
+        *entries = visible < *entries ? visible : *entries;
+    }
     return step->op->cost(&args);
 }
 
@@ -221,7 +227,7 @@ void dsf_synthetic_add(dsf_bench_synthetic *s, dsf_synthetic_times *t)
         const dsf_step *step = &p->step[i];
         double us = 1e-3 * (double)s->step_ns[i];
         if (s->step_ns[i] == 0) continue; /* no rows in this pass */
-        dsf_cost c = cost_of(p, step);
+        dsf_cost c = cost_of(s, step);
         int op = op_of(t, step);
         bool inside = step->layer >= 0 && step->layer < DSF_MAX_LAYERS;
         t->op[op].bytes += c.bytes;

@@ -17,6 +17,8 @@ need() { command -v "$1" >/dev/null || skip "$1 is not installed (ci/setup insta
 # The C sources and headers of the project.
 c_files() { find engine kernels verify bench tools -name '*.[ch]' | sort; }
 
+cuda_files() { find kernels bench \( -name '*.cu' -o -name '*.cuh' \) | sort; }
+
 # nvcc, or nothing. The CUDA kernels are built in one configuration (gcc): they take minutes.
 nvcc_path() { command -v nvcc || { [ -x /usr/local/cuda/bin/nvcc ] && echo /usr/local/cuda/bin/nvcc; } || true; }
 

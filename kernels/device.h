@@ -27,8 +27,6 @@ typedef struct {
 /* Devices of compute capability 9.0 that this process can use; 0 when none, and `why` (may be NULL)
  * gets a static text. */
 int dsf_device_count(const char **why);
-/* The same, asked in a child process: a process that has used CUDA cannot fork workers that do. */
-int dsf_device_probe(void);
 /* ENOTSUP: a build without CUDA, or no such device; EDEVICE: it does not answer. */
 DSF_MUST dsf_status dsf_device_open(dsf_device **out, int index);
 void dsf_device_close(dsf_device *d); /* NULL is fine; memory taken from it is gone */

@@ -11,8 +11,6 @@ int dsf_device_count(const char **why)
     return 0;
 }
 
-int dsf_device_probe(void) { return 0; }
-
 dsf_status dsf_device_open(dsf_device **out, int index)
 {
     *out = NULL;

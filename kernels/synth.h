@@ -15,7 +15,7 @@ extern "C" {
  * binades, scales a power of two near it and its neighbours), vectors near 1 in bf16 and near 0 in
  * f32. EINVAL: no such dtype. */
 DSF_MUST dsf_status dsf_synth_there(dsf_device *d, void *there, size_t bytes, dsf_dtype dtype,
-                                   int64_t width, uint64_t seed);
+                                    int64_t width, uint64_t seed);
 
 #ifdef __cplusplus
 }

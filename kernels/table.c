@@ -25,6 +25,7 @@
     X(rope_table)                                                                                  \
     X(rope)                                                                                        \
     X(linear_g8)                                                                                   \
+    X(linear_g8_pair)                                                                              \
     X(linear_gb)                                                                                   \
     X(linear_gf)                                                                                   \
     X(linear_group)                                                                                \

@@ -19,6 +19,8 @@ enum { WITH_AVX512 = 1 };
 enum { WITH_AVX512 = 0 };
 #endif
 
+enum { WITH_CUDA = HAVE_CUDA };
+
 typedef struct {
     const char *name, *summary;
     const char *built;                 /* "1", "0", or the feature it needs */
@@ -58,9 +60,9 @@ static int print_usage(FILE *to)
 
 static int print_version(void)
 {
-    (void)printf("dsf %s\nbuilt: ref cpu%s%s\nnot built:%s%s cuda nccl verbs http\n", DSF_VERSION,
-                 WITH_AVX512 ? " avx512" : "", WITH_HDF5 ? " hdf5" : "",
-                 WITH_AVX512 ? "" : " avx512", WITH_HDF5 ? "" : " hdf5");
+    (void)printf("dsf %s\nbuilt: ref cpu%s%s%s\nnot built:%s%s%s nccl verbs http\n", DSF_VERSION,
+                 WITH_AVX512 ? " avx512" : "", WITH_HDF5 ? " hdf5" : "", WITH_CUDA ? " cuda" : "",
+                 WITH_AVX512 ? "" : " avx512", WITH_HDF5 ? "" : " hdf5", WITH_CUDA ? "" : " cuda");
     return DSF_EXIT_GOOD;
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -158,6 +159,18 @@ const char *dsf_inputs_backend_name(const char *variants)
     return variants && strcmp(variants, "ref") == 0 ? "ref" : "cpu";
 }
 
+/* Usable devices, asked in a child: a process that has used CUDA cannot fork workers that do. */
+static int probe_devices(void)
+{
+    /* Without the driver's device file there is nothing to ask, and nothing to wait for. */
+    if (access("/dev/nvidiactl", F_OK) != 0) return 0;
+    pid_t child = fork();
+    if (child == 0) _exit(dsf_device_count(NULL) & 0x7F);
+    int state = 0;
+    if (child < 0 || waitpid(child, &state, 0) != child || !WIFEXITED(state)) return 0;
+    return WEXITSTATUS(state);
+}
+
 /* "cuda" and the user's words behind it. */
 static const char *device_mask(const char *words, char *room, size_t n)
 {
@@ -175,7 +188,7 @@ dsf_status dsf_inputs_backend(const char *word, const char **variants, const cha
     if (ref && *variants)
         return DSF_FAIL(DSF_EINVAL, "--backend ref is a mask already: --variants %s beside it",
                         *variants);
-    if (any && !*variants) cuda = dsf_device_probe() > 0;
+    if (any && !*variants) cuda = probe_devices() > 0;
     *name = ref ? "ref" : cuda ? "cuda" : "cpu";
     if (ref) *variants = "ref";
     if (cuda) *variants = device_mask(*variants, mask, sizeof mask);

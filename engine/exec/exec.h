@@ -11,7 +11,11 @@ typedef struct {
     int64_t first, count; /* rows [first, first + count) of the pass */
 } dsf_row_range;
 
-enum { DSF_EXEC_SETS = DSF_ROWS_LAYER + 2 * 128 };
+enum {
+    DSF_EXEC_SETS = DSF_ROWS_LAYER + 2 * 128,
+    DSF_REPLAY_ROWS = 1024 /* most rows of a pass that is replayed: larger ones are long beside
+                              their launches */
+};
 
 typedef struct dsf_exec dsf_exec;
 

@@ -109,7 +109,26 @@ static dsf_status run_step(dsf_exec *e, int i, const dsf_launch *lc)
     return DSF_OK;
 }
 
-static dsf_status run_steps(dsf_exec *e, const dsf_row_range *range, const dsf_tap_sink *sink)
+/* A pass that is replayed or captured has its table rows before it starts; another has each stage's
+ * when the steps before it are queued, so that the gathering hides behind them. */
+static dsf_status stage_all(dsf_exec *e, const dsf_row_range *range)
+{
+    for (int k = 0; k < e->n_stages; k++) DSF_TRY(dsf_stage_run(e, k, range));
+    return DSF_OK;
+}
+
+static dsf_status stage_step(dsf_exec *e, int i, const dsf_row_range *range, bool staged)
+{
+    for (int k = 0; k < e->n_stages; k++) {
+        if (dsf_stage_step(e, k) != i) continue;
+        if (!staged) DSF_TRY(dsf_stage_run(e, k, range));
+        dsf_stage_bind(e, k, i);
+    }
+    return DSF_OK;
+}
+
+static dsf_status run_steps(dsf_exec *e, const dsf_row_range *range, const dsf_tap_sink *sink,
+                            bool staged)
 {
     const dsf_plan *p = e->plan;
     const dsf_launch lc = {.pool = e->setup.pool,
@@ -123,7 +142,7 @@ static dsf_status run_steps(dsf_exec *e, const dsf_row_range *range, const dsf_t
         for (int k = 0; k < s->op->n_operands; k++)
             if (s->operand[k] != DSF_NO_VAL && p->value[s->operand[k]].rows != DSF_ROWS_NONE)
                 DSF_TRY(bind_rows(e, s, k, range));
-        for (int k = 0; k < e->n_stages; k++) dsf_stage_bind(e, k, i);
+        DSF_TRY(stage_step(e, i, range, staged));
         DSF_TRY(dsf_replay_step(e, i));
         DSF_TRY(run_step(e, i, &lc));
         DSF_TRY(dsf_replay_stepped(e, i));
@@ -168,7 +187,7 @@ static dsf_status send(dsf_exec *e, const dsf_row_range *range)
         size_t bytes = (size_t)(g->rows * dsf_tensor_stride(&t));
         DSF_TRY(dsf_device_put(d, g->there, g->data, bytes < g->bytes ? bytes : g->bytes));
     }
-    return dsf_stage_run(e, range);
+    return DSF_OK;
 }
 
 /* Results come back: the rows that the pass had of each. */
@@ -189,13 +208,16 @@ static dsf_status fetch(const dsf_exec *e, const dsf_row_range *range)
 
 dsf_status dsf_exec_run(dsf_exec *e, const dsf_row_range *range, const dsf_tap_sink *sink)
 {
-    bool done = false, graphs = e->setup.device && e->setup.graphs && !sink && !e->step_ns;
+    bool done = false;
+    bool graphs = e->setup.device && e->setup.graphs && !sink && !e->step_ns &&
+                  range[DSF_ROWS_ALL].count <= DSF_REPLAY_ROWS;
     for (int i = 0; i < DSF_EXEC_SETS; i++) e->rows_run[i] += range[i].count;
     e->passes++;
     if (e->setup.device) DSF_TRY(send(e, range));
+    if (graphs) DSF_TRY(stage_all(e, range));
     if (graphs) DSF_TRY(dsf_replay_begin(e, range, &done));
     if (!done) {
-        dsf_status st = run_steps(e, range, sink);
+        dsf_status st = run_steps(e, range, sink, graphs);
         if (graphs) st = dsf_replay_end(e, st);
         if (st != DSF_OK) return dsf_error_pass(st, DSF_HERE);
     }

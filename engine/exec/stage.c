@@ -20,6 +20,7 @@ struct dsf_stage {
     int64_t *key;
     int32_t *place;
     size_t mask;
+    int64_t *row; /* table row of each place */
 };
 
 static size_t align(size_t n) { return (n + 255) & ~(size_t)255; }
@@ -62,6 +63,7 @@ static dsf_status open_one(dsf_exec *e, struct dsf_stage *g, int i)
     g->mask = places - 1;
     DSF_TRY(dsf_mem_new(&g->key, places, sizeof *g->key));
     DSF_TRY(dsf_mem_new(&g->place, places, sizeof *g->place));
+    DSF_TRY(dsf_mem_new(&g->row, (size_t)g->shape.rows, sizeof *g->row));
     DSF_TRY(dsf_space_take_near(e->setup.device, &g->here, g->shape.bytes));
     return dsf_space_take(e->setup.device, &g->there, g->shape.bytes);
 }
@@ -86,6 +88,7 @@ void dsf_stage_close(dsf_exec *e)
         dsf_space_drop_near(e->setup.device, g->here, g->shape.bytes);
         dsf_mem_free(g->key);
         dsf_mem_free(g->place);
+        dsf_mem_free(g->row);
     }
     dsf_mem_free(e->stage);
     e->stage = NULL;
@@ -105,40 +108,64 @@ static int32_t place_of(struct dsf_stage *g, int64_t row, int32_t next, bool *fr
     return g->place[at] - 1;
 }
 
-static dsf_status run_one(dsf_exec *e, struct dsf_stage *g, const dsf_row_range *range)
+enum { COPIED = 256 }; /* table rows that one task copies: each is a miss of its own */
+
+typedef struct {
+    const struct dsf_stage *g;
+    const uint8_t *table, *scale;
+    int64_t kept;
+} gathering;
+
+static void gather(void *arg, int64_t item, int worker)
 {
+    (void)worker;
+    const gathering *w = arg;
+    const shape *h = &w->g->shape;
+    int64_t last = (item + 1) * COPIED < w->kept ? (item + 1) * COPIED : w->kept;
+    for (int64_t i = item * COPIED; i < last; i++) {
+        int64_t row = w->g->row[i];
+        memcpy(w->g->here + h->codes + i * h->d, w->table + row * h->d, (size_t)h->d);
+        memcpy(w->g->here + h->scales + i * h->groups, w->scale + row * h->groups,
+               (size_t)h->groups);
+    }
+}
+
+/* Places of the rows of this pass; returns how many table rows they are. */
+static int64_t find_places(struct dsf_stage *g, const int64_t *row, int64_t from, int64_t to)
+{
+    int64_t *at = (int64_t *)(void *)g->here;
+    int32_t kept = 0;
+    memset(g->place, 0, (g->mask + 1) * sizeof *g->place);
+    for (int64_t i = from; i < to; i++) {
+        bool fresh = false;
+        int32_t place = place_of(g, row[i], kept, &fresh);
+        at[i] = place;
+        if (fresh) g->row[kept++] = row[i];
+    }
+    return kept;
+}
+
+dsf_status dsf_stage_run(dsf_exec *e, int k, const dsf_row_range *range)
+{
+    struct dsf_stage *g = &e->stage[k];
     const dsf_plan *p = e->plan;
     const shape *h = &g->shape;
     dsf_row_range r = range[p->step[g->step].rows];
     const dsf_value *v = &p->value[dsf_plan_base(p, g->rows)];
     int64_t columns = v->dim[1], n = (r.first + r.count) * columns;
-    const int64_t *row = (const int64_t *)(const void *)(e->input + v->offset);
-    const uint8_t *table = p->value[g->table].data, *scale = p->value[g->scale].data;
-    int64_t *at = (int64_t *)(void *)g->here;
-    int32_t kept = 0;
     if (r.count == 0) return DSF_OK;
-    memset(g->place, 0, (g->mask + 1) * sizeof *g->place);
-    for (int64_t i = r.first * columns; i < n; i++) {
-        bool fresh = false;
-        int32_t place = place_of(g, row[i], kept, &fresh);
-        at[i] = place;
-        if (!fresh) continue;
-        memcpy(g->here + h->codes + place * h->d, table + row[i] * h->d, (size_t)h->d);
-        memcpy(g->here + h->scales + place * h->groups, scale + row[i] * h->groups,
-               (size_t)h->groups);
-        kept++;
-    }
+    const int64_t *row = (const int64_t *)(const void *)(e->input + v->offset);
+    gathering w = {.g = g, .table = p->value[g->table].data, .scale = p->value[g->scale].data};
+    w.kept = find_places(g, row, r.first * columns, n);
+    dsf_pool_run(e->setup.pool, (w.kept + COPIED - 1) / COPIED, gather, &w);
     dsf_device *d = e->setup.device;
-    DSF_TRY(dsf_device_put(d, g->there, g->here, (size_t)n * sizeof *at));
-    DSF_TRY(dsf_device_put(d, g->there + h->codes, g->here + h->codes, (size_t)(kept * h->d)));
-    return dsf_device_put(d, g->there + h->scales, g->here + h->scales, (size_t)(kept * h->groups));
+    DSF_TRY(dsf_device_put(d, g->there, g->here, (size_t)n * sizeof(int64_t)));
+    DSF_TRY(dsf_device_put(d, g->there + h->codes, g->here + h->codes, (size_t)(w.kept * h->d)));
+    return dsf_device_put(d, g->there + h->scales, g->here + h->scales,
+                          (size_t)(w.kept * h->groups));
 }
 
-dsf_status dsf_stage_run(dsf_exec *e, const dsf_row_range *range)
-{
-    for (int k = 0; k < e->n_stages; k++) DSF_TRY(run_one(e, &e->stage[k], range));
-    return DSF_OK;
-}
+int dsf_stage_step(const dsf_exec *e, int k) { return e->stage[k].step; }
 
 void dsf_stage_bind(dsf_exec *e, int k, int i)
 {

@@ -10,8 +10,10 @@
 size_t dsf_stage_bytes(const dsf_plan *p);
 DSF_MUST dsf_status dsf_stage_open(dsf_exec *e);
 void dsf_stage_close(dsf_exec *e);
-/* Before a pass: its rows travel. */
-DSF_MUST dsf_status dsf_stage_run(dsf_exec *e, const dsf_row_range *range);
+/* Before the step of stage k: the rows of the pass are gathered, by all threads, and travel. The
+ * device meanwhile computes what was queued before. */
+DSF_MUST dsf_status dsf_stage_run(dsf_exec *e, int k, const dsf_row_range *range);
+int dsf_stage_step(const dsf_exec *e, int k);
 /* Points stage k's step to the staged table, when it is step i. */
 void dsf_stage_bind(dsf_exec *e, int k, int i);
 

@@ -1,10 +1,13 @@
 /* Sequences of steps that one operation computes (ops/fused.h) become one step. A sequence is found
  * by what flows between its steps, wherever they stand. A value between two of its steps goes away:
  * it must have no other reader and no tap. Values that stay keep their readers and taps. */
+#include <string.h>
+
 #include "base/mem.h"
 #include "ops/cache.h"
 #include "ops/fused.h"
 #include "ops/hc.h"
+#include "ops/linear.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/quant.h"
@@ -123,17 +126,23 @@ static dsf_val deep(const fusion *f, dsf_val v)
     return from->rank == 3 ? v : dsf_plan_view(f->p, v, 3, tail);
 }
 
+/* The row of the contract table that the target would run s with; 0: the reference, GONE: none. */
+static int best_row(const fusion *f, const dsf_step *s)
+{
+    for (int k = s->op->n_variants - 1; k >= 0; k--) {
+        const dsf_variant *v = &s->op->variant[k];
+        if (dsf_variant_runs(v, f->target) && (!v->accepts || v->accepts(f->p->args + s->args)))
+            return k;
+    }
+    return GONE;
+}
+
 /* A fused operation is worth a step where the target has a kernel for it; a target with nothing
  * (the references) takes every one. */
 static bool target_has(const fusion *f, const dsf_step *s)
 {
-    for (int k = s->op->n_variants - 1; k >= 0; k--) {
-        const dsf_variant *v = &s->op->variant[k];
-        if (!dsf_variant_runs(v, f->target)) continue;
-        if (v->accepts && !v->accepts(f->p->args + s->args)) continue;
-        return k > 0 || f->target == 0;
-    }
-    return false;
+    int row = best_row(f, s);
+    return row > 0 || (row == 0 && f->target == 0);
 }
 
 /* The taps of the parts, which are on values that stay. */
@@ -169,10 +178,12 @@ static void step_like(const fusion *f, int i)
     f->p->layer_now = f->p->step[i].layer;
 }
 
-/* ---- hc_boundary ---- */
+/* ---- hc_boundary ----
+ * Without its mix: nothing that follows waits for hc_mix before the next boundary, so that it stays
+ * a step of its own, which a device runs beside the sublayer. */
 
 typedef struct {
-    int sum, expand, collapse, norm, quant, mix; /* sum: GONE when y is no sum */
+    int sum, expand, collapse, norm, quant; /* sum: GONE when y is no sum */
 } boundary;
 
 static bool find_boundary(const fusion *f, int expand, boundary *b)
@@ -181,8 +192,7 @@ static bool find_boundary(const fusion *f, int expand, boundary *b)
     dsf_val out = OPERAND(f, expand, hc_expand, out), y = OPERAND(f, expand, hc_expand, y);
     *b = (boundary){.expand = expand};
     b->collapse = reader(f, out, &dsf_op_hc_collapse);
-    b->mix = reader(f, out, &dsf_op_hc_mix);
-    if (b->collapse < 0 || b->mix < 0) return false;
+    if (b->collapse < 0) return false;
     dsf_val h = OPERAND(f, b->collapse, hc_collapse, out);
     b->norm = reader(f, h, &dsf_op_rms_norm);
     if (b->norm < 0 || !between(f, b->collapse, h)) return false;
@@ -197,8 +207,6 @@ static bool find_boundary(const fusion *f, int expand, boundary *b)
     dsf_val pre = OPERAND(f, b->collapse, hc_collapse, w);
     int rows = p->value[pre].rows;
     return (rows == p->step[expand].rows || rows == DSF_ROWS_ALL) && known_before(f, pre, expand) &&
-           dsf_plan_capacity(p, p->step[b->mix].rows) ==
-               dsf_plan_capacity(p, p->step[expand].rows) &&
            dsf_plan_capacity(p, p->step[b->quant].rows) ==
                dsf_plan_capacity(p, p->step[expand].rows);
 }
@@ -208,32 +216,24 @@ static void fuse_boundary(fusion *f, int expand)
     boundary b;
     dsf_plan *p = f->p;
     if (!stands(f, expand, &dsf_op_hc_expand) || !find_boundary(f, expand, &b)) return;
-    const dsf_hc_mix_args *mix = (const void *)ARGS(f, b.mix);
     const dsf_rms_norm_args *norm = (const void *)ARGS(f, b.norm);
-    dsf_hc_boundary_args a = {
-        .eps = norm->eps, .mix_eps = mix->norm_eps, .hc_eps = mix->hc_eps, .iters = mix->iters};
+    const dsf_hc_boundary_args a = {.eps = norm->eps};
     dsf_val u = OPERAND(f, b.norm, rms_norm, out), y = OPERAND(f, expand, hc_expand, y);
     if (between(f, b.norm, u)) u = DSF_NO_VAL; /* the quantiser is its one reader */
     const dsf_bind bind[] = {
         AT(hc_boundary, out, OPERAND(f, expand, hc_expand, out)),
         AT(hc_boundary, uq, flat(f, OPERAND(f, b.quant, quant, out))),
-        AT(hc_boundary, next_pre, OPERAND(f, b.mix, hc_mix, pre)),
-        AT(hc_boundary, next_post, OPERAND(f, b.mix, hc_mix, post)),
-        AT(hc_boundary, next_comb, OPERAND(f, b.mix, hc_mix, comb)),
         AT(hc_boundary, x, OPERAND(f, expand, hc_expand, x)),
         AT(hc_boundary, post, OPERAND(f, expand, hc_expand, post)),
         AT(hc_boundary, comb, OPERAND(f, expand, hc_expand, comb)),
         AT(hc_boundary, pre, OPERAND(f, b.collapse, hc_collapse, w)),
         AT(hc_boundary, w, OPERAND(f, b.norm, rms_norm, w)),
-        AT(hc_boundary, fn, OPERAND(f, b.mix, hc_mix, fn)),
-        AT(hc_boundary, base, OPERAND(f, b.mix, hc_mix, base)),
-        AT(hc_boundary, scale, OPERAND(f, b.mix, hc_mix, scale)),
         AT(hc_boundary, u, u),
         AT(hc_boundary, y, b.sum >= 0 ? OPERAND(f, b.sum, moe_sum, shared) : y),
         AT(hc_boundary, parts, b.sum >= 0 ? OPERAND(f, b.sum, moe_sum, y) : DSF_NO_VAL)};
     step_like(f, expand);
     dsf_plan_step(p, &dsf_op_hc_boundary, &a, bind, (int)(sizeof bind / sizeof *bind));
-    sequence q = {{expand, b.collapse, b.norm, b.quant, b.mix, b.sum}, b.sum >= 0 ? 6 : 5};
+    sequence q = {{expand, b.collapse, b.norm, b.quant, b.sum}, b.sum >= 0 ? 5 : 4};
     put(f, &q, expand);
 }
 
@@ -380,6 +380,45 @@ static void fuse_close(fusion *f, int i)
     put(f, &q, k);
 }
 
+/* Two products of one x, at the place of the first. A pair is worth it only with a kernel of the
+ * kind that its halves have. */
+static bool as_good(const fusion *f, const dsf_step *pair, int i)
+{
+    const dsf_step *half = &f->p->step[i];
+    int row = best_row(f, pair), old = best_row(f, half);
+    return row >= 0 && old >= 0 &&
+           strcmp(pair->op->variant[row].name, half->op->variant[old].name) == 0;
+}
+
+static void fuse_linears(fusion *f, int i)
+{
+    if (!stands(f, i, &dsf_op_linear_g8)) return;
+    dsf_val x = OPERAND(f, i, linear_g8, x);
+    int k = i + 1, rows = f->p->step[i].rows;
+    for (; k < f->n_steps; k++) {
+        if (!stands(f, k, &dsf_op_linear_g8) || OPERAND(f, k, linear_g8, x) != x) continue;
+        if (f->p->step[k].rows == rows || rows_hold(f, i, k)) break;
+    }
+    if (k == f->n_steps) return;
+    const dsf_linear_g8_pair_args a = {.out_a = {0}};
+    const dsf_bind bind[] = {AT(linear_g8_pair, out_a, OPERAND(f, i, linear_g8, out)),
+                             AT(linear_g8_pair, out_b, OPERAND(f, k, linear_g8, out)),
+                             AT(linear_g8_pair, x, x),
+                             AT(linear_g8_pair, w_a, OPERAND(f, i, linear_g8, w)),
+                             AT(linear_g8_pair, s_a, OPERAND(f, i, linear_g8, s)),
+                             AT(linear_g8_pair, w_b, OPERAND(f, k, linear_g8, w)),
+                             AT(linear_g8_pair, s_b, OPERAND(f, k, linear_g8, s))};
+    sequence q = {{i, k}, 2};
+    step_like(f, i);
+    dsf_plan_step(f->p, &dsf_op_linear_g8_pair, &a, bind, (int)(sizeof bind / sizeof *bind));
+    if (f->p->status != DSF_OK) return;
+    const dsf_step *pair = &f->p->step[f->p->n_steps - 1];
+    if (as_good(f, pair, i) && as_good(f, pair, k))
+        put(f, &q, i);
+    else
+        f->p->n_steps--;
+}
+
 static void fuse_sequences(fusion *f)
 {
     for (int i = 0; i < f->n_steps; i++) fuse_boundary(f, i);
@@ -396,6 +435,7 @@ static void fuse_pairs(fusion *f)
     for (int i = 0; i < f->n_steps; i++) {
         fuse_records(f, i);
         fuse_close(f, i);
+        fuse_linears(f, i);
     }
 }
 

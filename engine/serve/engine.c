@@ -85,7 +85,7 @@ static dsf_status make_weight(void *ud, dsf_device *d, void *there, const dsf_pl
     int64_t name = dsf_weights_reserved(&e->load.weights, t->host);
     if (name < 0) return dsf_device_put(d, there, t->host, t->bytes);
     return dsf_synth_there(d, there, t->bytes, t->dtype, t->width,
-                          e->opt.synthetic->seed + (uint64_t)name);
+                           e->opt.synthetic->seed + (uint64_t)name);
 }
 
 static dsf_status take_memory(dsf_engine *e)

@@ -6,15 +6,14 @@
 #include "config.h"
 #include "ops/fill.h"
 #include "ops/hc.h"
-#include "sm90/tune_fused.h"
 
 static const dsf_operand boundary_operands[] = {
     DSF_ARG(dsf_hc_boundary_args, out, DSF_OUT, DSF_BF16, "n4d", 0),
     DSF_ARG(dsf_hc_boundary_args, u, DSF_OUT, DSF_BF16, "nd", DSF_OPERAND_OPTIONAL),
     DSF_ARG(dsf_hc_boundary_args, uq, DSF_OUT, DSF_Q8, "nd", 0),
-    DSF_ARG(dsf_hc_boundary_args, next_pre, DSF_OUT, DSF_F32, "n4", 0),
-    DSF_ARG(dsf_hc_boundary_args, next_post, DSF_OUT, DSF_F32, "n4", 0),
-    DSF_ARG(dsf_hc_boundary_args, next_comb, DSF_OUT, DSF_F32, "n44", 0),
+    DSF_ARG(dsf_hc_boundary_args, next_pre, DSF_OUT, DSF_F32, "n4", DSF_OPERAND_OPTIONAL),
+    DSF_ARG(dsf_hc_boundary_args, next_post, DSF_OUT, DSF_F32, "n4", DSF_OPERAND_OPTIONAL),
+    DSF_ARG(dsf_hc_boundary_args, next_comb, DSF_OUT, DSF_F32, "n44", DSF_OPERAND_OPTIONAL),
     DSF_ARG(dsf_hc_boundary_args, x, DSF_IN, DSF_BF16, "n4d", 0),
     DSF_ARG(dsf_hc_boundary_args, y, DSF_IN, DSF_BF16, "nd", 0),
     DSF_ARG(dsf_hc_boundary_args, parts, DSF_IN, DSF_BF16, "ned", DSF_OPERAND_OPTIONAL),
@@ -22,9 +21,9 @@ static const dsf_operand boundary_operands[] = {
     DSF_ARG(dsf_hc_boundary_args, comb, DSF_IN, DSF_F32, "n44", 0),
     DSF_ARG(dsf_hc_boundary_args, pre, DSF_IN, DSF_F32, "n4", 0),
     DSF_ARG(dsf_hc_boundary_args, w, DSF_IN, DSF_BF16, "d", 0),
-    DSF_ARG(dsf_hc_boundary_args, fn, DSF_IN, DSF_F32, "mq", 0),
-    DSF_ARG(dsf_hc_boundary_args, base, DSF_IN, DSF_F32, "m", 0),
-    DSF_ARG(dsf_hc_boundary_args, scale, DSF_IN, DSF_F32, "t", 0)};
+    DSF_ARG(dsf_hc_boundary_args, fn, DSF_IN, DSF_F32, "mq", DSF_OPERAND_OPTIONAL),
+    DSF_ARG(dsf_hc_boundary_args, base, DSF_IN, DSF_F32, "m", DSF_OPERAND_OPTIONAL),
+    DSF_ARG(dsf_hc_boundary_args, scale, DSF_IN, DSF_F32, "t", DSF_OPERAND_OPTIONAL)};
 
 #define RECORD(name, format)                                                                       \
     static const dsf_operand name[] = {                                                            \
@@ -61,9 +60,7 @@ static const dsf_operand close_operands[] = {
 
 static const dsf_variant boundary_variants[] = {
     {"ref", 0, dsf_hc_boundary_ref, NULL, dsf_hc_boundary_ref_scratch},
-    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_hc_boundary_sm90), NULL, NULL},
-    {"sm90tc", DSF_NEEDS_SM90, DSF_CUDA(dsf_hc_boundary_sm90tc), dsf_hc_boundary_sm90tc_accepts,
-     dsf_hc_boundary_sm90tc_scratch}};
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_hc_boundary_sm90), NULL, dsf_hc_boundary_sm90_scratch}};
 static const dsf_variant q8_variants[] = {
     {"ref", 0, dsf_row_q8_ref, NULL, dsf_row_record_ref_scratch},
     {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_row_q8_sm90), NULL, NULL}};
@@ -187,7 +184,7 @@ static void fill_boundary(void *args, const dsf_case *c, uint64_t seed)
     (void)c;
     (void)seed;
     dsf_hc_boundary_args *a = args;
-    float *fn = a->fn.data, unit = 1.0f / sqrtf((float)a->fn.dim[1]);
+    float *fn = a->fn.data, unit = 1.0f / sqrtf(4 * (float)a->y.dim[1]);
     limit_f32(&a->post, 2);
     limit_f32(&a->comb, 2);
     limit_f32(&a->pre, 2);
@@ -200,7 +197,7 @@ static void fill_boundary(void *args, const dsf_case *c, uint64_t seed)
     limit_bf16(&a->x);
     limit_bf16(&a->y);
     limit_bf16(&a->parts);
-    for (int64_t i = 0; i < dsf_tensor_count(&a->fn); i++) fn[i] *= unit;
+    for (int64_t i = 0; fn && i < dsf_tensor_count(&a->fn); i++) fn[i] *= unit;
 }
 
 /* cs holds cosines and sines. */

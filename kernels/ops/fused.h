@@ -9,7 +9,9 @@
 /* Between two sublayers (architecture.md 4):
  *   y' = moe_sum(parts, y), or y when parts is absent
  *   out = hc_expand(y', x, post, comb); u = rms_norm(hc_collapse(out, pre), w); uq = quant_q8(u)
- *   next = hc_mix(out, fn, base, scale) */
+ *   next = hc_mix(out, fn, base, scale)
+ * The last line's six operands are absent together: then hc_mix runs beside what follows, which
+ * does not wait for it. */
 typedef struct {
     dsf_tensor out;                            /* [n, 4, d] bf16 */
     dsf_tensor u;                              /* [n, d] bf16, optional */
@@ -68,7 +70,8 @@ extern const dsf_op dsf_op_hc_boundary, dsf_op_row_q8, dsf_op_row_q4x, dsf_op_sw
 
 dsf_kernel_fn dsf_hc_boundary_ref, dsf_row_q8_ref, dsf_row_q4x_ref, dsf_swiglu_q8_ref,
     dsf_row_pair_ref, dsf_attn_close_ref;
-dsf_kernel_fn dsf_hc_boundary_sm90, dsf_hc_boundary_sm90tc;
+dsf_kernel_fn dsf_hc_boundary_sm90;
+size_t dsf_hc_boundary_sm90_scratch(const void *args); /* sm90/tune_hc.c */
 dsf_kernel_fn dsf_row_q8_sm90, dsf_row_q4x_sm90, dsf_swiglu_q8_sm90, dsf_row_pair_sm90,
     dsf_attn_close_sm90;
 

@@ -11,6 +11,15 @@ static const dsf_operand g8_operands[] = {
     DSF_ARG(dsf_linear_g8_args, w, DSF_IN, DSF_E4M3, "ok", 0),
     DSF_ARG(dsf_linear_g8_args, s, DSF_IN, DSF_E8M0, "OK", 0)};
 
+static const dsf_operand g8_pair_operands[] = {
+    DSF_ARG(dsf_linear_g8_pair_args, out_a, DSF_OUT, DSF_BF16, "no", 0),
+    DSF_ARG(dsf_linear_g8_pair_args, out_b, DSF_OUT, DSF_BF16, "np", 0),
+    DSF_ARG(dsf_linear_g8_pair_args, x, DSF_IN, DSF_Q8, "nk", 0),
+    DSF_ARG(dsf_linear_g8_pair_args, w_a, DSF_IN, DSF_E4M3, "ok", 0),
+    DSF_ARG(dsf_linear_g8_pair_args, s_a, DSF_IN, DSF_E8M0, "OK", 0),
+    DSF_ARG(dsf_linear_g8_pair_args, w_b, DSF_IN, DSF_E4M3, "pk", 0),
+    DSF_ARG(dsf_linear_g8_pair_args, s_b, DSF_IN, DSF_E8M0, "PK", 0)};
+
 /* What differs between bf16 and f32 results is one dtype. */
 #define OPERANDS(name, result)                                                                     \
     static const dsf_operand name[] = {DSF_ARG(dsf_linear_args, out, DSF_OUT, result, "no", 0),    \
@@ -32,6 +41,11 @@ static const dsf_variant g8_variants[] = {
     {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_linear_g8_sm90), NULL, NULL},
     {"sm90fp8", DSF_NEEDS_SM90 | DSF_FP8_SUM, DSF_CUDA(dsf_linear_g8_sm90fp8),
      dsf_linear_g8_sm90fp8_accepts, dsf_linear_g8_sm90fp8_scratch}};
+static const dsf_variant g8_pair_variants[] = {
+    {"ref", 0, dsf_linear_g8_pair_ref, NULL, NULL},
+    {"sm90", DSF_NEEDS_SM90, DSF_CUDA(dsf_linear_g8_pair_sm90), NULL, NULL},
+    {"sm90fp8", DSF_NEEDS_SM90 | DSF_FP8_SUM, DSF_CUDA(dsf_linear_g8_pair_sm90fp8),
+     dsf_linear_g8_pair_sm90fp8_accepts, NULL}};
 static const dsf_variant gb_variants[] = {
     {"ref", 0, dsf_linear_gb_ref, NULL, NULL},
     {"avx512", DSF_NEEDS_AVX512, DSF_X86(dsf_linear_gb_avx512), NULL,
@@ -63,6 +77,10 @@ static const dsf_case g8_cases[] = {
     {{5, 1280, 100}},  {{131, 544, 110}}, {{8, 128, 65}},   {{9, 256, 129}},  {{16, 384, 64}},
     {{17, 640, 130}},  {{33, 1280, 70}},  {{64, 256, 200}}, {{65, 384, 136}}, {{128, 128, 24}},
     {{300, 768, 300}}, {{200, 512, 140}}};
+/* n, k, o, p: tiles of 8, 16, 32, 64 and 128 outputs, tails in either matrix; many rows. */
+static const dsf_case g8_pair_cases[] = {
+    {{1, 128, 40, 7}},    {{2, 64, 33, 65}},     {{5, 640, 130, 64}}, {{8, 1280, 2050, 31}},
+    {{16, 256, 100, 90}}, {{64, 384, 136, 200}}, {{70, 128, 24, 72}}, {{1, 512, 8300, 200}}};
 /* k of bf16 products is free: patches of 588, odd widths. The last four: 64-wide stages, segments
  * of 512 and tiles of 128 x 64 and 128 x 192 of the device; more tiles than it has processors. */
 static const dsf_case bf16_cases[] = {
@@ -76,7 +94,7 @@ static const dsf_case group_cases[] = {{{1, 1, 32, 32}},    {{3, 2, 64, 96}},   
                                        {{129, 1, 64, 640}}, {{9, 1, 96, 1152}}, {{2, 2, 32, 128}},
                                        {{5, 1, 32, 2176}}};
 
-static const dsf_tol sum_tol[] = {{DSF_TOL_SUM, 1, DSF_SUM_WHY}};
+static const dsf_tol sum_tol[] = {{DSF_TOL_SUM, 1, DSF_SUM_WHY}, {DSF_TOL_SUM, 1, DSF_SUM_WHY}};
 
 static void fill_g8(void *args, const dsf_case *c, uint64_t seed)
 {
@@ -86,6 +104,14 @@ static void fill_g8(void *args, const dsf_case *c, uint64_t seed)
     dsf_limit_q8(&a->x);
     dsf_limit_codes(a->w.data, dsf_tensor_count(&a->w));
     dsf_limit_scales(&a->s);
+}
+
+static void fill_g8_pair(void *args, const dsf_case *c, uint64_t seed)
+{
+    dsf_linear_g8_pair_args *p = args;
+    dsf_linear_g8_args a = {p->out_a, p->x, p->w_a, p->s_a}, b = {p->out_b, p->x, p->w_b, p->s_b};
+    fill_g8(&a, c, seed);
+    fill_g8(&b, c, seed);
 }
 
 static void fill_bf16(void *args, const dsf_case *c, uint64_t seed)
@@ -150,6 +176,24 @@ static double fp8_bound_g8(const void *args, int operand, int64_t index)
     for (int64_t b = 0; b < r.k / 32; b++)
         lost += dsf_fp8_block_bound(r.x + 32 * b, r.w + 32 * b, r.x[r.k + b], r.s[b]);
     return lost;
+}
+
+static dsf_linear_g8_args half_of(const dsf_linear_g8_pair_args *p, int operand)
+{
+    return operand == 0 ? (dsf_linear_g8_args){p->out_a, p->x, p->w_a, p->s_a}
+                        : (dsf_linear_g8_args){p->out_b, p->x, p->w_b, p->s_b};
+}
+
+static double bound_g8_pair(const void *args, int operand, int64_t index)
+{
+    dsf_linear_g8_args a = half_of(args, operand);
+    return bound_g8(&a, 0, index);
+}
+
+static double fp8_bound_g8_pair(const void *args, int operand, int64_t index)
+{
+    dsf_linear_g8_args a = half_of(args, operand);
+    return fp8_bound_g8(&a, 0, index);
 }
 
 static double bound_bf16(const void *args, int operand, int64_t index)
@@ -242,6 +286,13 @@ static dsf_cost cost_g8(const void *args)
                       bytes(&a->out) + bytes(&a->x) + bytes(&a->w) + bytes(&a->s)};
 }
 
+static dsf_cost cost_g8_pair(const void *args)
+{
+    dsf_linear_g8_args a = half_of(args, 0), b = half_of(args, 1);
+    dsf_cost ca = cost_g8(&a), cb = cost_g8(&b);
+    return (dsf_cost){ca.flops + cb.flops, ca.bytes + cb.bytes - bytes(&a.x)};
+}
+
 static dsf_cost cost_bf16(const void *args)
 {
     const dsf_linear_args *a = args;
@@ -267,6 +318,8 @@ static dsf_cost cost_group(const void *args)
     }
 
 const dsf_op dsf_op_linear_g8 = OP(g8, "nko", dsf_linear_g8_args, g8, g8_cases, fp8_bound_g8, NULL);
+const dsf_op dsf_op_linear_g8_pair =
+    OP(g8_pair, "nkop", dsf_linear_g8_pair_args, g8_pair, g8_pair_cases, fp8_bound_g8_pair, NULL);
 const dsf_op dsf_op_linear_gb = OP(gb, "nko", dsf_linear_args, bf16, bf16_cases, NULL, cut_bf16);
 const dsf_op dsf_op_linear_gf = OP(gf, "nko", dsf_linear_args, bf16, bf16_cases, NULL, cut_bf16);
 const dsf_op dsf_op_linear_group =

@@ -13,6 +13,14 @@ typedef struct {
     dsf_tensor s;   /* [ceil(o/32), k/32] e8m0 */
 } dsf_linear_g8_args;
 
+/* Two G8 products of the same x, bit for bit those of linear_g8: wq_a and wkv, w1 and w3. */
+typedef struct {
+    dsf_tensor out_a, out_b; /* [n, o_a], [n, o_b] bf16 */
+    dsf_tensor x;            /* [n, k] Q8 */
+    dsf_tensor w_a, s_a;     /* [o_a, k] e4m3, [ceil(o_a/32), k/32] e8m0 */
+    dsf_tensor w_b, s_b;
+} dsf_linear_g8_pair_args;
+
 /* GB: bf16 weights, bf16 result; linear_gf: f32 result. */
 typedef struct {
     dsf_tensor out; /* [n, o] bf16 (linear_gb) | f32 (linear_gf) */
@@ -29,13 +37,16 @@ typedef struct {
     dsf_tensor s;   /* [g, o/32, k/32] e8m0 */
 } dsf_linear_group_args;
 
-extern const dsf_op dsf_op_linear_g8, dsf_op_linear_gb, dsf_op_linear_gf, dsf_op_linear_group;
+extern const dsf_op dsf_op_linear_g8, dsf_op_linear_g8_pair, dsf_op_linear_gb, dsf_op_linear_gf,
+    dsf_op_linear_group;
 
+dsf_kernel_fn dsf_linear_g8_pair_ref, dsf_linear_g8_pair_sm90, dsf_linear_g8_pair_sm90fp8;
+int dsf_linear_g8_pair_sm90fp8_accepts(const void *args);
 dsf_kernel_fn dsf_linear_g8_ref, dsf_linear_gb_ref, dsf_linear_gf_ref, dsf_linear_group_ref;
 dsf_kernel_fn dsf_linear_g8_avx512, dsf_linear_gb_avx512, dsf_linear_gf_avx512,
     dsf_linear_group_avx512;
 size_t dsf_linear_avx512_scratch(const void *args); /* of all four: the core's tiles */
-dsf_kernel_fn dsf_linear_g8_sm90fp8; /* tiles: sm90/tune_linear_g8.h */
+dsf_kernel_fn dsf_linear_g8_sm90fp8;                /* tiles: sm90/tune_linear_g8.h */
 int dsf_linear_g8_sm90fp8_accepts(const void *args);
 size_t dsf_linear_g8_sm90fp8_scratch(const void *args);
 dsf_kernel_fn dsf_linear_g8_sm90, dsf_linear_gb_sm90, dsf_linear_gf_sm90, dsf_linear_group_sm90;

@@ -83,6 +83,7 @@ static void boundary_row(void *arg, int64_t i, int worker)
                                  .comb = row_of(&a->comb, i)};
     (void)dsf_hc_expand_ref(&alone, &expand);
     normalise(a, i, &expand.out, room + a->x.dim[2]);
+    if (!a->fn.rank) return;
     dsf_hc_mix_args mix = {.pre = row_of(&a->next_pre, i),
                            .post = row_of(&a->next_post, i),
                            .comb = row_of(&a->next_comb, i),

@@ -23,6 +23,14 @@ dsf_status dsf_linear_g8_ref(const dsf_launch *lc, const void *args)
     return DSF_OK;
 }
 
+dsf_status dsf_linear_g8_pair_ref(const dsf_launch *lc, const void *args)
+{
+    const dsf_linear_g8_pair_args *p = args;
+    dsf_linear_g8_args a = {p->out_a, p->x, p->w_a, p->s_a}, b = {p->out_b, p->x, p->w_b, p->s_b};
+    DSF_TRY(dsf_linear_g8_ref(lc, &a));
+    return dsf_linear_g8_ref(lc, &b);
+}
+
 static void bf16_column(void *arg, int64_t o, int worker)
 {
     (void)worker;

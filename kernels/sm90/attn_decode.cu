@@ -8,7 +8,6 @@
  *
  * Every sum is the chain that attn_prefill.cu has: q k is split by keys, p v by channels. */
 #include "sm90/attn_tile.cuh"
-#include "sm90/tensormap.cuh"
 #include "sm90/tune_attn.h"
 
 namespace {
@@ -38,7 +37,7 @@ template <int Q> struct shared_memory {
     float max[2][HEADS];  /* of own keys, in the first and the second block they touch */
     float sum[Q][HEADS];  /* of own p, by quarter */
     float inverse[HEADS]; /* of the denominator */
-    uint64_t q_full;
+    uint64_t q_full, p_full[shape<Q>::BLOCKS];
 };
 static_assert(sizeof(shared_memory<5>) <= 232448, "shared memory of a block");
 
@@ -96,6 +95,7 @@ __device__ inline void fetch_q(shared_memory<Q> *m, const CUtensorMap *map, cons
 {
     uint32_t bar = ptx::smem(&m->q_full);
     ptx::mbarrier_init(bar, 1);
+    for (int b = 0; b < shape<Q>::BLOCKS; b++) ptx::mbarrier_init(ptx::smem(&m->p_full[b]), 1);
     ptx::fence_mbarrier_init();
     ptx::mbarrier_arrive_expect_tx(bar, sizeof m->q);
     for (int i = 0; i < CLUSTER; i++)
@@ -326,34 +326,35 @@ __device__ inline void add_block(float (&o)[32], uint64_t p, uint64_t v, int acc
     ptx::wgmma_fence_operand(o);
 }
 
-/* Asks for all panels of p, one group each. */
+/* Asks for all panels of p, by one thread. */
 template <int Q>
 __device__ inline void fetch_panels(shared_memory<Q> *m, const uint8_t *panels, int blocks)
 {
-    int tid = threadIdx.x % GROUP;
-#pragma unroll 1
-    for (int b = 0; b < shape<Q>::BLOCKS; b++) {
-        for (int i = tid * 16; i < PANEL && b < blocks; i += GROUP * 16)
-            ptx::cp_async_16(ptx::smem(m->own) + b * PANEL + i, panels + b * PANEL + i, 16);
-        ptx::cp_async_commit_group();
+    for (int b = 0; b < blocks; b++) {
+        uint32_t bar = ptx::smem(&m->p_full[b]);
+        ptx::mbarrier_arrive_expect_tx(bar, PANEL);
+        ptx::cp_async_bulk(ptx::smem(m->own) + b * PANEL, panels + b * PANEL, PANEL, bar);
     }
 }
 
-template <int Q, int B>
-__device__ inline void add_blocks(float (&o)[32], shared_memory<Q> *m, int row, int blocks)
+template <int Q>
+__device__ inline void sum_all(float (&o)[32], shared_memory<Q> *m, int row, int blocks)
 {
-    if (B == blocks) return;
-    ptx::cp_async_wait_group<shape<Q>::BLOCKS - 1 - B>();
-    ptx::fence_proxy_async();
-    ptx::bar_sync(1, GROUP);
-    float x = tables_of(m)->rescale[B][row], y = tables_of(m)->rescale[B][row + 8];
-    if (B > 0 && __any_sync(0xFFFFFFFFu, x != 1 || y != 1)) {
+    uint64_t p = ptx::wgmma_desc_128b(ptx::smem(m->own)), v = ptx::wgmma_desc_128b(ptx::smem(m->all));
+    const tables *t = tables_of(m);
+    float x = 1, y = 1;
+#pragma unroll 1
+    for (int b = 0; b < blocks; b++) {
+        ptx::mbarrier_wait(ptx::smem(&m->p_full[b]), 0);
+        if (__any_sync(0xFFFFFFFFu, x != 1 || y != 1)) {
 #pragma unroll
-        for (int i = 0; i < 32; i++) o[i] = __fmul_rn(o[i], i % 4 < 2 ? x : y);
+            for (int i = 0; i < 32; i++) o[i] = __fmul_rn(o[i], i % 4 < 2 ? x : y);
+        }
+        int next = b + 1 < blocks ? b + 1 : b;
+        x = t->rescale[next][row];
+        y = t->rescale[next][row + 8];
+        add_block(o, p + (b * PANEL >> 4), v + (b * BLOCK * 128 >> 4), b > 0);
     }
-    add_block(o, ptx::wgmma_desc_128b(ptx::smem(m->own) + B * PANEL),
-              ptx::wgmma_desc_128b(ptx::smem(m->all) + B * BLOCK * 128), B > 0);
-    if constexpr (B + 1 < shape<Q>::BLOCKS) add_blocks<Q, B + 1>(o, m, row, blocks);
 }
 
 template <int Q>
@@ -408,31 +409,32 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
     ptx::cluster_sync();
     if (threadIdx.x < HEADS) fill_tables(m);
     __syncthreads();
-    if (group == 0) store_own(m, panels, s, w, row);
+    if (group == 0) {
+        store_own(m, panels, s, w, row);
+        ptx::fence_proxy_async_global(); /* the copy engine reads it */
+    }
     ptx::cluster_sync();
 
     float o[32];
-    if (group == 1) {
+    if (threadIdx.x == GROUP) {
+        ptx::fence_proxy_async_global();
         fetch_panels(m, panels, w.blocks);
-        add_blocks<Q, 0>(o, m, row, w.blocks);
-    } else if (threadIdx.x < HEADS) {
-        store_inverse(m, w);
     }
+    if (threadIdx.x < HEADS) store_inverse(m, w);
+    ptx::cluster_arrive(); /* nobody ends before its sums have been read */
+    if (group == 1) sum_all(o, m, row, w.blocks);
     __syncthreads();
     if (group == 1) store_out(o, m, w, row);
-    ptx::cluster_sync(); /* the sums are read from other blocks */
+    ptx::cluster_wait();
 }
 
 template <int Q> dsf_status launch(const dsf_launch *lc, const attn::problem &p)
 {
     int items = p.n * ((p.h + HEADS - 1) / HEADS), bytes = int(sizeof(shared_memory<Q>));
     CUtensorMap map;
-    DSF_TRY(dsf_tensormap_bytes(&map, {p.q, int64_t(p.n) * p.h, 2 * D, 2 * D, HEADS, 128},
-                                CU_TENSOR_MAP_SWIZZLE_128B));
-    DSF_CUDA_TRY(cudaFuncSetAttribute(attend<Q>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    attend<Q><<<items * CLUSTER, THREADS, bytes, dsf_stream(lc)>>>(p, map, lc->scratch);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    DSF_TRY(attn::map_of_q(&map, p));
+    return attn::launch_early(attend<Q>, items * CLUSTER, THREADS, bytes, dsf_stream(lc), p, map,
+                              lc->scratch);
 }
 
 } // namespace

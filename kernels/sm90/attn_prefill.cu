@@ -8,7 +8,6 @@
  * Two tiles of keys; a tile is handed over in halves of 32 keys. Sums are the tensor cores' own:
  * channels (q k) and keys (p v) ascending, 16 at a time, in one chain per element. */
 #include "sm90/attn_tile.cuh"
-#include "sm90/tensormap.cuh"
 #include "sm90/tune_attn.h"
 
 namespace {
@@ -77,180 +76,191 @@ __device__ inline item item_of(const attn::problem &p, int i)
     return {i / groups, i % groups * HEADS};
 }
 
+/* ---- the lists, by a kernel before: producers must not wait for ids ---- */
+
+/* A row's list is padded to whole tiles. An entry: its source in the two upper bits, and the record;
+ * NONE is past the end. */
+struct lists {
+    uint32_t *entry; /* [n][stride] */
+    int *tiles;      /* [n]: one at least */
+    int stride;
+};
+constexpr uint32_t NONE = 3u << 30, INDEX = ~NONE;
+
+__global__ void __launch_bounds__(128) list_keys(const __grid_constant__ attn::problem p, lists out)
+{
+    int row = blockIdx.x, count = 0;
+    ptx::griddepcontrol_wait();
+    ptx::griddepcontrol_launch_dependents();
+    attn::list l = attn::list_of(p, row);
+    for (int from = 0; from < out.stride; from += 128) {
+        int j = from + int(threadIdx.x), id = j < out.stride ? attn::id_at(p, l, j) : -1;
+        uint32_t entry = NONE;
+        if (id >= 0) {
+            attn::place at = attn::place_at(p, l, j, id);
+            entry = uint32_t(at.from) << 30 | uint32_t(at.index);
+        }
+        if (j < out.stride) out.entry[int64_t(row) * out.stride + j] = entry;
+        count += __syncthreads_count(id >= 0);
+    }
+    if (threadIdx.x == 0) out.tiles[row] = max(1, (count + BLOCK - 1) / BLOCK);
+}
+
 /* ---- producers: a lane has one key of its warpgroup's half of every tile ---- */
 
-/* Where in the lists of this block's items the next lookup is. */
+/* Four times 16 bytes of codes a lane are one unit of work: a Q4N key, or half a Q8 key. All of a
+ * warp's tile is two units when any of its keys is Q8. */
+enum : uint32_t {
+    IS_MAIN = 1,
+    IS_THERE = 2,
+    TWO = 4,     /* units has the tile */
+    SECOND = 8,  /* of them */
+    LAST = 16,   /* tile of its item */
+    ENDS = 32    /* there is no tile */
+};
+struct unit {
+    const uint8_t *record;
+    uint32_t is;
+};
+
+/* The next tile to be looked up. */
 struct cursor {
-    int item, id, main; /* of the item: its ids begin at topk + id, its entries at `main` */
-    int n_window, first; /* slot of the tile's first key */
-    int peek;            /* id of the lane-th key of the next tile: negative when there is none */
+    int item, tile, tiles;
 };
 
-/* A lane's key, whose id may be on its way: record index + id of its source. */
-struct lookup {
-    int index, id;
-    attn::source from;
-    bool last, ends; /* the tile is its item's last; there is no tile */
-};
-
-__device__ inline int id_at(const attn::problem &p, const cursor &c, int j)
+__device__ inline void begin_item(cursor *c, const lists &k, int items, int groups)
 {
-    if (j < c.n_window) return 0;
-    if (j >= c.n_window + (p.block ? p.block : p.k)) return -1;
-    return p.block ? 0 : __ldg(p.topk + c.id + (j - c.n_window));
+    c->tile = 0;
+    if (c->item < items) c->tiles = __ldg(k.tiles + c->item / groups);
 }
 
-__device__ inline void begin_item(cursor *c, const attn::problem &p, int items)
+__device__ inline uint32_t load_entry(const cursor &c, const lists &k, int items, int groups, int slot)
 {
-    if (c->item >= items) return;
-    int row = item_of(p, c->item).row;
-    attn::list l = attn::list_of(p, row);
-    c->id = row * p.k;
-    c->main = l.slot * p.entries;
-    c->n_window = l.n_window;
-    c->first = 0;
-    c->peek = id_at(p, *c, BLOCK + (threadIdx.x & 31));
+    if (c.item >= items) return NONE;
+    return __ldg(k.entry + int64_t(c.item / groups) * k.stride + c.tile * BLOCK + slot);
 }
 
-/* Takes the lookup of the lane's key, `slot` in its tile, and moves on to the next tile. */
-__device__ inline lookup look_up(cursor *c, const attn::problem &p, int items, int slot)
+/* The lane's key of the tile at c, whose entry has come; moves c on. */
+__device__ inline unit take(cursor *c, uint32_t entry, const attn::problem &p, const lists &k,
+                            int items, int groups)
 {
-    lookup u = {0, -1, attn::KV_NEW, false, true};
-    if (c->item >= items) return u;
-    int j = c->first + slot;
-    u = {c->main, id_at(p, *c, j), p.k ? attn::MAIN : attn::KV_NEW,
-         __shfl_sync(0xFFFFFFFFu, c->peek, 0) < 0, false};
-    if ((j < c->n_window || p.block) && u.id == 0) {
-        int row = item_of(p, c->item).row; /* seldom: not kept */
-        attn::list l = {p.slot[row], p.pos[row], p.row[row], p.start[row], c->n_window, 0, nullptr};
-        attn::place at = attn::window_at(p, l, j);
-        u.from = at.from;
-        u.index = at.index;
-    }
-    if (u.last) {
+    attn::source from = attn::source(entry >> 30);
+    bool is_there = entry < NONE, is_q8 = is_there && from != attn::MAIN;
+    attn::place at = {is_there ? from : attn::KV_NEW, is_there ? int(entry & INDEX) : 0};
+    unit x = {attn::key_of(p, at).record + (threadIdx.x & 31) / 8 * 16, 0};
+    x.is = (is_q8 ? 0 : IS_MAIN) | (is_there ? IS_THERE : 0);
+    if (__any_sync(0xFFFFFFFFu, is_q8)) x.is |= TWO;
+    if (c->item >= items) return {x.record, x.is | ENDS};
+    if (++c->tile == c->tiles) {
+        x.is |= LAST;
         c->item += gridDim.x;
-        begin_item(c, p, items);
-    } else {
-        c->first += BLOCK;
-        c->peek = id_at(p, *c, c->first + BLOCK + (threadIdx.x & 31));
+        begin_item(c, k, items, groups);
     }
-    return u;
+    return x;
 }
 
-/* The same when the id has come. A slot past the end: record 0 of its neighbours' source. */
-struct found {
-    attn::place at;
-    bool is_there, last, ends;
-};
-
-__device__ inline found resolve(const lookup &u)
+/* Codes of channels 32 (4 i + lane / 8)..+31 of a Q4N key, i = 0..3, or 16 (4 i + lane / 8)..+15 of
+ * half a Q8 key. */
+__device__ inline void fetch_part(uint32_t to, const unit &x, int i)
 {
-    return {{u.from, u.id >= 0 ? u.index + u.id : 0}, u.id >= 0, u.last, u.ends};
+    const uint8_t *from = x.record + ((x.is & (SECOND | IS_MAIN)) == SECOND ? D / 2 : 0);
+    ptx::cp_async_16(to + i * int(sizeof(uint4)) * 128, from + 64 * i, 16);
+    ptx::cp_async_commit_group();
 }
 
-/* Codes of channels 32 (4 i + lane / 8)..+31, i = 0..3, of the lane's key. A warp whose keys are all
- * Q4N has them copied to shared memory a tile ahead; window keys wait for their loads. */
-__device__ inline const uint8_t *record_of(const attn::problem &p, int index)
-{
-    return p.main + index * int64_t(attn::Q4N_BYTES);
-}
-
-__device__ inline void fetch_part(uint32_t to, const uint8_t *record, int i)
-{
-    ptx::cp_async_16(to + i * int(sizeof(uint4)) * 128,
-                     record + 64 * i + (threadIdx.x & 31) / 8 * 16, 16);
-}
-
-/* Two bytes of scales a part, as they arrive. */
+/* Two bytes of scales a part, as they arrive. Of Q8, the lane's is the upper one for its last 16
+ * lanes. */
 struct scales {
     uint32_t of[PARTS];
 };
+
+__device__ inline scales load_scales(const unit &x)
+{
+    int part = (threadIdx.x & 31) / 8, step = x.is & IS_MAIN ? 8 : 2;
+    const uint8_t *at = x.record + (x.is & IS_MAIN ? D / 2 - 14 * part
+                                                   : D + (x.is & SECOND) - 16 * part);
+    scales s;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++)
+        s.of[i] = __ldg(reinterpret_cast<const uint16_t *>(at + step * i));
+    return s;
+}
 
 __device__ inline uint2 pack(const scales &s)
 {
     return make_uint2(__byte_perm(s.of[0], s.of[1], 0x5410), __byte_perm(s.of[2], s.of[3], 0x5410));
 }
 
-__device__ inline scales load_scales(const uint8_t *record)
+/* Where the lane's key lies in a tile: chunks of 4 parts and of 8. */
+struct target {
+    uint32_t q4n, q8;
+};
+
+__device__ inline void store_part(target to, const unit &x, uint4 code, uint32_t scale, int i)
 {
-    const uint16_t *at =
-        reinterpret_cast<const uint16_t *>(record + D / 2) + (threadIdx.x & 31) / 8;
-    scales s;
-#pragma unroll
-    for (int i = 0; i < PARTS; i++) s.of[i] = __ldg(at + 4 * i);
-    return s;
+    if (!(x.is & IS_MAIN)) {
+        int byte = (threadIdx.x & 31) / 16 * 8;
+        attn::store_q8(to.q8 + (x.is & SECOND ? 4 + i : i) * PANEL, code, scale >> byte & 255);
+    } else if (x.is & SECOND) {
+        return;
+    } else if (x.is & IS_THERE) {
+        attn::store_q4n(to.q4n + 2 * i * PANEL, code, scale);
+    } else {
+        attn::store_zero(to.q4n + 2 * i * PANEL);
+    }
 }
 
-/* next: the record to fetch, negative: none. */
-__device__ inline void expand_fetched(uint32_t to, uint32_t codes, bool is_there,
-                                      uint2 scale, const attn::problem &p, int next)
+/* Writes a unit to the tile, and asks for the one after part by part. */
+__device__ inline void expand(target to, uint32_t codes, const unit &x, uint2 scale, const unit &next)
 {
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
         ptx::cp_async_wait_group<PARTS - 1>();
         uint4 code = ptx::ld_shared_v4(codes + i * int(sizeof(uint4)) * 128);
-        if (next >= 0) fetch_part(codes, record_of(p, next), i);
-        ptx::cp_async_commit_group();
-        if (is_there)
-            attn::store_q4n(to + 2 * i * PANEL, code, (i < 2 ? scale.x : scale.y) >> 16 * (i % 2));
-        else
-            attn::store_zero(to + 2 * i * PANEL);
+        fetch_part(codes, next, i);
+        store_part(to, x, code, (i < 2 ? scale.x : scale.y) >> 16 * (i % 2), i);
     }
 }
 
-__device__ inline void expand_loaded(uint32_t to, attn::key key)
+__device__ __forceinline__ void produce(shared_memory *m, const attn::problem &p, const lists &k,
+                                        int items, int half)
 {
-#pragma unroll 1
-    for (int i = 0; i < PARTS; i++) {
-        attn::raw raw;
-        int chunk = 4 * i + (threadIdx.x & 31) / 8;
-        attn::load_raw(&raw, key, chunk);
-        attn::store_expanded(to + 2 * i * PANEL, raw, key, chunk);
-    }
-}
-
-__device__ __forceinline__ void produce(shared_memory *m, const attn::problem &p, int items,
-                                        int half)
-{
-    int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % WARPS;
-    int row = lane & 7, part = lane >> 3, slot = HALF * half + 8 * warp + row;
-    uint32_t at = (part >> 1) * PANEL + slot * 128 + (((part & 1) * 4 ^ row) << 4);
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % WARPS, groups = (p.h + HEADS - 1) / HEADS;
+    uint32_t row = lane & 7, part = lane >> 3, slot = HALF * half + 8 * warp + row;
+    target at = {(part >> 1) * PANEL + slot * 128 + (((part & 1) * 4 ^ row) << 4),
+                 slot * 128 + ((2 * part ^ row) << 4)};
     uint32_t codes = ptx::smem(&m->codes[half][0][threadIdx.x & 127]);
-    cursor c = {int(blockIdx.x), 0, 0, 0, 0, 0};
-    begin_item(&c, p, items);
-    /* Of the tile in work; the next one's id is on its way. The first tile is not fetched ahead. */
-    found now = resolve(look_up(&c, p, items, slot));
-    lookup ahead = look_up(&c, p, items, slot);
-    bool fetched = false;
-    uint2 scale = {};
-    for (int b = 0; !now.ends; b++) {
+    cursor c = {int(blockIdx.x), 0, 0};
+    begin_item(&c, k, items, groups);
+    unit now = take(&c, load_entry(c, k, items, groups, slot), p, k, items, groups);
+    uint2 scale = pack(load_scales(now));
+    for (int i = 0; i < PARTS; i++) fetch_part(codes, now, i);
+    unit next = now;
+    next.is |= SECOND;
+    if (!(now.is & TWO)) next = take(&c, load_entry(c, k, items, groups, slot), p, k, items, groups);
+    uint32_t entry = load_entry(c, k, items, groups, slot);
+    for (int b = 0; !(now.is & ENDS);) {
         int stage = b & 1;
-        found next = resolve(ahead);
-        bool fetch = __all_sync(0xFFFFFFFFu, next.at.from == attn::MAIN);
-        ahead = look_up(&c, p, items, slot);
-        scales next_scale = {};
-        if (fetch) next_scale = load_scales(record_of(p, next.at.index));
-        if (b >= STAGES) wait(&m->empty[stage][half], (b >> 1 & 1) ^ 1);
-        uint32_t to = ptx::smem(m->kv[stage]) + at;
-        if (fetched) {
-            expand_fetched(to, codes, now.is_there, scale, p, fetch ? next.at.index : -1);
-        } else {
-#pragma unroll
-            for (int i = 0; i < PARTS; i++) {
-                if (fetch) fetch_part(codes, record_of(p, next.at.index), i);
-                ptx::cp_async_commit_group();
-            }
-            attn::key key = attn::key_of(p, now.at);
-            key.is_there = now.is_there;
-            expand_loaded(to, key);
+        scales next_scale = load_scales(next);
+        if (b >= STAGES && !(now.is & SECOND)) wait(&m->empty[stage][half], (b >> 1 & 1) ^ 1);
+        uint32_t tile = ptx::smem(m->kv[stage]);
+        expand({tile + at.q4n, tile + at.q8}, codes, now, scale, next);
+        if ((now.is & (TWO | SECOND)) != TWO) {
+            unsigned valid = __ballot_sync(0xFFFFFFFFu, now.is & IS_THERE) & 0xFF;
+            if (lane == 0) m->count[stage][half * WARPS + warp] = __popc(valid);
+            if (half == 0 && warp == 0 && lane == 0) m->last[stage] = now.is & LAST;
+            arrive(&m->full[stage][half]);
+            b++;
         }
-        unsigned valid = __ballot_sync(0xFFFFFFFFu, now.is_there) & 0xFF;
-        if (lane == 0) m->count[stage][half * WARPS + warp] = __popc(valid);
-        if (half == 0 && warp == 0 && lane == 0) m->last[stage] = now.last;
-        arrive(&m->full[stage][half]);
-        now = next;
+        /* What was asked for at the top and an iteration ago has come. */
         scale = pack(next_scale);
-        fetched = fetch;
+        now = next;
+        if ((next.is & (TWO | SECOND)) == TWO) {
+            next.is |= SECOND;
+        } else {
+            next = take(&c, entry, p, k, items, groups);
+            entry = load_entry(c, k, items, groups, slot);
+        }
     }
     ptx::cp_async_wait_group<0>();
 }
@@ -428,17 +438,18 @@ __device__ __forceinline__ void sum(shared_memory *m, const attn::problem &p, in
 
 __global__ void __launch_bounds__(THREADS, 1)
     attend(const __grid_constant__ attn::problem p, const __grid_constant__ CUtensorMap map,
-           int items)
+           const __grid_constant__ lists k, int items)
 {
     extern __shared__ __align__(1024) uint8_t bytes[];
     shared_memory *m = reinterpret_cast<shared_memory *>(bytes);
     if (threadIdx.x == 0) init_barriers(m);
     __syncthreads();
     ptx::griddepcontrol_wait();
+    ptx::griddepcontrol_launch_dependents();
     int role = threadIdx.x / 128;
     if (role < 2) {
         ptx::setmaxnreg_dec<PRODUCER_REGS>();
-        produce(m, p, items, role);
+        produce(m, p, k, items, role);
     } else if (role == 2) {
         ptx::setmaxnreg_dec<SCORER_REGS>();
         score(m, &map, p, items);
@@ -446,26 +457,24 @@ __global__ void __launch_bounds__(THREADS, 1)
         ptx::setmaxnreg_inc<SUMMER_REGS>();
         sum(m, p, items, role - 3);
     }
-    ptx::griddepcontrol_launch_dependents();
 }
 
 } // namespace
 
 extern "C" dsf_status dsf_attn_prefill_sm90(const dsf_launch *lc, const void *args)
 {
-    attn::problem p = attn::problem_of(static_cast<const dsf_attn_args *>(args));
+    const dsf_attn_args *a = static_cast<const dsf_attn_args *>(args);
+    attn::problem p = attn::problem_of(a);
     int items = p.n * ((p.h + HEADS - 1) / HEADS), device = 0, cores = 0;
+    lists k = {reinterpret_cast<uint32_t *>(lc->scratch), nullptr, dsf_attn_tune(a).slots};
     CUtensorMap map;
-    DSF_TRY(dsf_tensormap_bytes(&map, {p.q, int64_t(p.n) * p.h, 2 * D, 2 * D, HEADS, 128},
-                                CU_TENSOR_MAP_SWIZZLE_128B));
+    k.tiles = reinterpret_cast<int *>(k.entry + int64_t(p.n) * k.stride);
+    DSF_TRY(attn::map_of_q(&map, p));
     DSF_CUDA_TRY(cudaGetDevice(&device));
     DSF_CUDA_TRY(cudaDeviceGetAttribute(&cores, cudaDevAttrMultiProcessorCount, device));
-    DSF_CUDA_TRY(cudaFuncSetAttribute(attend, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      int(sizeof(shared_memory))));
-    int grid = items < cores ? items : cores;
-    attend<<<grid, THREADS, sizeof(shared_memory), dsf_stream(lc)>>>(p, map, items);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    DSF_TRY(attn::launch_early(list_keys, p.n, 128, 0, dsf_stream(lc), p, k));
+    return attn::launch_early(attend, items < cores ? items : cores, THREADS, sizeof(shared_memory),
+                              dsf_stream(lc), p, map, k, items);
 }
 
 extern "C" dsf_status dsf_attn_sm90tc(const dsf_launch *lc, const void *args)

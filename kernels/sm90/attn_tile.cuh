@@ -9,6 +9,7 @@
 
 #include "sm90/attn_list.cuh"
 #include "sm90/ptx.cuh"
+#include "sm90/tensormap.cuh"
 
 namespace attn {
 
@@ -103,14 +104,12 @@ __device__ inline void store_q4n(uint32_t at, uint4 code, uint32_t scale)
     ptx::st_shared_v4(at ^ 48, expand_e2m1(code.w, second));
 }
 
-/* `scale`: one byte. */
-__device__ inline void store_q8(uint32_t at, const uint4 (&code)[2], uint32_t scale)
+/* 16 channels to at ^ 0, 16. */
+__device__ inline void store_q8(uint32_t at, uint4 code, uint32_t scale)
 {
     scale = expand_e8m0(scale);
-    ptx::st_shared_v4(at, expand_e4m3(code[0].x, code[0].y, scale));
-    ptx::st_shared_v4(at ^ 16, expand_e4m3(code[0].z, code[0].w, scale));
-    ptx::st_shared_v4(at ^ 32, expand_e4m3(code[1].x, code[1].y, scale));
-    ptx::st_shared_v4(at ^ 48, expand_e4m3(code[1].z, code[1].w, scale));
+    ptx::st_shared_v4(at, expand_e4m3(code.x, code.y, scale));
+    ptx::st_shared_v4(at ^ 16, expand_e4m3(code.z, code.w, scale));
 }
 
 /* A slot past the end of the list is a zero key: its probability is 0, and 0 times what was there
@@ -127,8 +126,11 @@ __device__ inline void store_expanded(uint32_t at, const raw &r, key key, int c)
         store_zero(at);
     else if (key.is_main)
         store_q4n(at, r.code[0], r.scale);
-    else
-        store_q8(at, r.code, c % 2 ? r.scale >> 8 : r.scale & 255);
+    else {
+        uint32_t scale = c % 2 ? r.scale >> 8 : r.scale & 255;
+        store_q8(at, r.code[0], scale);
+        store_q8(at ^ 32, r.code[1], scale);
+    }
 }
 
 /* ---- softmax by quarters of a block, 16 keys each; a thread has rows lane / 4 and lane / 4 + 8 of
@@ -212,6 +214,34 @@ __device__ inline void store_quarter(uint32_t rows, const float *s, uint32_t qua
     const uint32_t r[4] = {num::pack_bf16(s[0], s[1]), num::pack_bf16(s[2], s[3]),
                            num::pack_bf16(s[4], s[5]), num::pack_bf16(s[6], s[7])};
     ptx::stmatrix_x4(rows + row * 128 + ((chunk ^ (row & 7)) << 4), r);
+}
+
+/* A launch that may begin while the kernel before ends: all kernels here wait for it themselves. */
+template <typename... PARAMETERS, typename... ARGS>
+static dsf_status launch_early(void (*kernel)(PARAMETERS...), int grid, int threads, size_t shared,
+                               cudaStream_t stream, const ARGS &...args)
+{
+    cudaLaunchAttribute early = {};
+    cudaLaunchConfig_t config = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = dim3(grid);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = 1;
+    DSF_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      int(shared)));
+    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, static_cast<PARAMETERS>(args)...));
+    return DSF_OK;
+}
+
+/* q as rows of 1 KB, in boxes of a panel: 64 rows of 64 channels. */
+static inline dsf_status map_of_q(CUtensorMap *map, const problem &p)
+{
+    return dsf_tensormap_bytes(map, {p.q, int64_t(p.n) * p.h, 2 * D, 2 * D, HEADS, 128},
+                               CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
 } // namespace attn

@@ -36,18 +36,6 @@ struct take_rows { /* row_gather, embed */
     }
 };
 
-struct keep_pairs { /* pair_store, v or g */
-    const int32_t *slot, *pos, *end;
-    int64_t p, bytes, offset;
-    __device__ bool operator()(unsigned i, move &m) const
-    {
-        int64_t s = slot[i], at = pos[i];
-        if (s < 0 || at % 2 != 0 || at < end[i] - 2 * p) return false;
-        m = {i * bytes, (s * p + at / 2 % p) * 2 * bytes + offset};
-        return true;
-    }
-};
-
 template <typename UNIT, typename MAP>
 static __global__ void __launch_bounds__(FLAT_THREADS)
     copy_rows(uint8_t *to, const uint8_t *from, MAP map, unsigned items, unsigned units)
@@ -109,19 +97,48 @@ extern "C" dsf_status dsf_embed_sm90(const dsf_launch *lc, const void *args)
     return copy(lc, a->out.data, a->table.data, map, a->out.dim[0], bytes);
 }
 
+/* ---- pair_store ---- */
+
+struct store_args {
+    float *pend;
+    const float *v, *g;
+    const int32_t *slot, *pos, *end;
+    unsigned items, d, p;
+};
+
+/* W channels a thread, of v in the first half of the items, of g in the second. */
+template <typename UNIT>
+static __global__ void __launch_bounds__(FLAT_THREADS) pair_store_kernel(store_args a)
+{
+    begin();
+    constexpr unsigned W = sizeof(UNIT) / sizeof(float);
+    unsigned item = blockIdx.x * blockDim.x + threadIdx.x, half = a.items / 2, which = item >= half;
+    if (item >= a.items) return;
+    if (which) item -= half;
+    unsigned row = item / (a.d / W), c = (item - row * (a.d / W)) * W;
+    int64_t slot = a.slot[row], pos = a.pos[row], p = a.p;
+    if (slot < 0 || pos % 2 != 0 || pos < a.end[row] - 2 * p) return;
+    float *to = a.pend + ((slot * p + pos / 2 % p) * 2 + which) * int64_t(a.d) + c;
+    const float *from = (which ? a.g : a.v) + int64_t(row) * a.d + c;
+    *reinterpret_cast<UNIT *>(to) = *reinterpret_cast<const UNIT *>(from);
+}
+
 extern "C" dsf_status dsf_pair_store_sm90(const dsf_launch *lc, const void *args)
 {
     const dsf_pair_store_args *a = static_cast<const dsf_pair_store_args *>(args);
-    int64_t bytes = 4 * a->v.dim[1];
-    keep_pairs map = {data_of<int32_t>(a->slot),
-                      data_of<int32_t>(a->pos),
-                      data_of<int32_t>(a->end),
-                      a->pend.dim[1],
-                      bytes,
-                      0};
-    DSF_TRY(copy(lc, a->pend.data, a->v.data, map, a->v.dim[0], bytes));
-    map.offset = bytes;
-    return copy(lc, a->pend.data, a->g.data, map, a->g.dim[0], bytes);
+    int64_t n = a->v.dim[0], d = a->v.dim[1];
+    bool vec = d % 4 == 0 && aligned_to(a->pend.data, 16) && aligned_to(a->v.data, 16) &&
+               aligned_to(a->g.data, 16);
+    int64_t items = 2 * n * (vec ? d / 4 : d);
+    unsigned blocks = 0;
+    DSF_TRY(flat_grid(&blocks, items));
+    store_args s = {data_of<float>(a->pend),  data_of<float>(a->v),
+                    data_of<float>(a->g),     data_of<int32_t>(a->slot),
+                    data_of<int32_t>(a->pos), data_of<int32_t>(a->end),
+                    unsigned(items),          unsigned(d),
+                    unsigned(a->pend.dim[1])};
+    auto kernel = vec ? pair_store_kernel<float4> : pair_store_kernel<float>;
+    return queue(lc, kernel, blocks, FLAT_THREADS, 0, s);
 }
 
 /* ---- pair_pool ---- */

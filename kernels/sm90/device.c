@@ -3,8 +3,6 @@
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -60,17 +58,6 @@ int dsf_device_count(const char **why)
         text = all ? "no device of compute capability 9.0 (Hopper)" : "no CUDA device";
     if (why) *why = good ? "" : text;
     return good;
-}
-
-int dsf_device_probe(void)
-{
-    /* Without the driver's device file there is nothing to ask, and nothing to wait for. */
-    if (access("/dev/nvidiactl", F_OK) != 0) return 0;
-    pid_t child = fork();
-    if (child == 0) _exit(dsf_device_count(NULL) & 0x7F);
-    int state = 0;
-    if (child < 0 || waitpid(child, &state, 0) != child || !WIFEXITED(state)) return 0;
-    return WEXITSTATUS(state);
 }
 
 /* The index-th usable device. */

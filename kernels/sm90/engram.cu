@@ -2,7 +2,7 @@
  * engram_gate: a block a (row, stream); three sums in double over the stream, then x + gamma value
  * from the registers that hold x. 26 bytes a channel of a row against about 4 x 12 double
  * operations (16 KB against 31 ns of one multiprocessor): bound by memory. */
-#include "sm90/row.cuh"
+#include "sm90/fused.cuh"
 
 extern "C" {
 #include "ops/engram.h"
@@ -64,21 +64,30 @@ struct gate_sums {
     double dot, xx, kk;
 };
 
-/* Products of two and of four bf16 are exact in double. */
+/* bf16 to double, exact: a shift and a product, for the chip has few units that convert. */
+__device__ inline double low_double(uint32_t v) { return fused::low_scaled(v) * 0x1p896; }
+__device__ inline double high_double(uint32_t v) { return fused::high_scaled(v) * 0x1p896; }
+
+/* One channel: products of two and of four bf16 are exact. */
+__device__ inline void add_channel(gate_sums &s, double x, double key, double q, double k)
+{
+    s.dot = fma(x * key, q * k, s.dot);
+    s.xx = fma(x, x, s.xx);
+    s.kk = fma(key, key, s.kk);
+}
+
+__device__ inline void add_word(gate_sums &s, uint32_t x, uint32_t key, uint32_t q, uint32_t k)
+{
+    add_channel(s, low_double(x), low_double(key), low_double(q), low_double(k));
+    add_channel(s, high_double(x), high_double(key), high_double(q), high_double(k));
+}
+
 __device__ inline void add_chunk(gate_sums &s, uint4 x, uint4 key, uint4 q, uint4 k)
 {
-    float xv[CHUNK], kv[CHUNK], qv[CHUNK], wv[CHUNK];
-    unpack_chunk(xv, x);
-    unpack_chunk(kv, key);
-    unpack_chunk(qv, q);
-    unpack_chunk(wv, k);
-#pragma unroll
-    for (int i = 0; i < CHUNK; i++) {
-        double xc = xv[i], kc = kv[i];
-        s.dot = fma(xc * kc, double(qv[i]) * double(wv[i]), s.dot);
-        s.xx = fma(xc, xc, s.xx);
-        s.kk = fma(kc, kc, s.kk);
-    }
+    add_word(s, x.x, key.x, q.x, k.x);
+    add_word(s, x.y, key.y, q.y, k.y);
+    add_word(s, x.z, key.z, q.z, k.z);
+    add_word(s, x.w, key.w, q.w, k.w);
 }
 
 __device__ inline float gamma_of(const gate_sums &s, double n, double eps)
@@ -86,6 +95,23 @@ __device__ inline float gamma_of(const gate_sums &s, double n, double eps)
     double t = s.dot / sqrt(s.xx / n + eps) / sqrt(s.kk / n + eps) / sqrt(n);
     double u = copysign(sqrt(fmax(fabs(t), 1e-6)), t);
     return __double2float_rn(1.0 / (1.0 + exp(-u)));
+}
+
+/* Sums over the block, in an order that the number of threads decides; the first thread gets them.
+ */
+__device__ inline void join_sums(gate_sums &s, gate_sums *scratch)
+{
+    s.dot = warp_sum(s.dot);
+    s.xx = warp_sum(s.xx);
+    s.kk = warp_sum(s.kk);
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = s;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (unsigned w = 1; w < blockDim.x / 32; w++) {
+        s.dot += scratch[w].dot;
+        s.xx += scratch[w].xx;
+        s.kk += scratch[w].kk;
+    }
 }
 
 __device__ inline uint4 add_value(uint4 x, uint4 value, float gamma)
@@ -102,7 +128,7 @@ __device__ inline uint4 add_value(uint4 x, uint4 value, float gamma)
 template <bool VEC> static __global__ void __launch_bounds__(MAX_THREADS) gate_kernel(gate_args a)
 {
     begin();
-    __shared__ double scratch[3][32];
+    __shared__ gate_sums scratch[32];
     __shared__ float shared_gamma;
     unsigned row = blockIdx.x / 4, stream = blockIdx.x % 4, d = a.d;
     const uint16_t *x = a.x + int64_t(blockIdx.x) * d, *kv = a.kv + int64_t(row) * 5 * d;
@@ -123,9 +149,7 @@ template <bool VEC> static __global__ void __launch_bounds__(MAX_THREADS) gate_k
     for (unsigned c = first + KEPT * step; c < d; c += step)
         add_chunk(s, load_chunk<VEC>(x, c, d), load_chunk<VEC>(key, c, d), load_chunk<VEC>(q, c, d),
                   load_chunk<VEC>(k, c, d));
-    s.dot = block_sum(s.dot, scratch[0]);
-    s.xx = block_sum(s.xx, scratch[1]);
-    s.kk = block_sum(s.kk, scratch[2]);
+    join_sums(s, scratch);
     if (threadIdx.x == 0) {
         shared_gamma = a.vl[row] ? 0.0f : gamma_of(s, double(d), a.eps);
         a.gate[blockIdx.x] = shared_gamma;

@@ -38,6 +38,7 @@ struct shared_memory {
     int32_t leader[DSF_EXPERTS_UNLISTED]; /* the first pair of each expert in use */
     uint32_t votes[2];
     int32_t pair[8], n_pairs, n_leaders;
+    e2m1::table plain; /* as constants two of its words would be moved to registers at each use */
 };
 
 /* ---- which work there is ---- */
@@ -199,7 +200,8 @@ __device__ __forceinline__ float twice_scale(uint32_t bytes, int i)
 /* Four blocks: expanded, multiplied together, promoted in order. never: not positive. */
 template <int TOKENS>
 __device__ __forceinline__ void multiply_four(const shared_memory &s, float (&acc)[4], int slot,
-                                              int half, uint32_t bytes0, uint32_t bytes1, int never)
+                                              int half, uint32_t bytes0, uint32_t bytes1,
+                                              const e2m1::table &t, int never)
 {
     constexpr int columns = TOKENS / 4; /* of a thread's two that hold pairs */
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, q = lane % 4;
@@ -214,7 +216,7 @@ __device__ __forceinline__ void multiply_four(const shared_memory &s, float (&ac
         ptx::ldmatrix_x4(w, codes + ((chunk ^ (row % 8)) * 16));
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            e2m1::expand(e2m1::plain(), w[j], a[i + j / 2][j % 2], a[i + j / 2][j % 2 + 2]);
+            e2m1::expand(t, w[j], a[i + j / 2][j % 2], a[i + j / 2][j % 2 + 2]);
     }
     uint64_t b = ptx::wgmma_desc_128b(smem(s.records[slot]) + half * 1024);
 #pragma unroll
@@ -247,6 +249,7 @@ __device__ void multiply(const expert_params &p, shared_memory &s, const copier 
 {
     int lane = threadIdx.x % 32, row = int(threadIdx.x) / 32 * 16 + lane / 4;
     int n = p.k / stage_k;
+    const e2m1::table t = s.plain;
 #pragma unroll
     for (int i = 0; i < 4; i++) acc[i] = 0;
 #pragma unroll 1
@@ -266,8 +269,8 @@ __device__ void multiply(const expert_params &p, shared_memory &s, const copier 
         uint2 s1 = *reinterpret_cast<const uint2 *>(&s.scales[slot][(row + 8) * stage_blocks]);
         constexpr uint32_t one = 0x01010101;
         ptx::mbarrier_wait(smem(&s.full[slot]), turn / stages & 1);
-        multiply_four<TOKENS>(s, acc, slot, 0, s0.x + one, s1.x + one, -p.k);
-        multiply_four<TOKENS>(s, acc, slot, 1, s0.y + one, s1.y + one, -p.k);
+        multiply_four<TOKENS>(s, acc, slot, 0, s0.x + one, s1.x + one, t, -p.k);
+        multiply_four<TOKENS>(s, acc, slot, 1, s0.y + one, s1.y + one, t, -p.k);
         __syncwarp();
         if (lane == 0) ptx::mbarrier_arrive(smem(&s.empty[slot]));
     }
@@ -304,6 +307,7 @@ __global__ void __launch_bounds__(threads, blocks_per_processor)
     constexpr int channels = UP ? rows / 2 : rows;
     ptx::griddepcontrol_launch_dependents(); /* the next kernel waits for the end of this one */
     if (threadIdx.x == 0) {
+        s.plain = e2m1::plain();
         for (int i = 0; i < stages; i++) {
             ptx::mbarrier_init(smem(&s.full[i]), threads - compute_threads);
             ptx::mbarrier_init(smem(&s.empty[i]), compute_threads / 32);

@@ -3,7 +3,8 @@
  * Tile: 128 pairs of one expert (M) by 192 weight rows (N; up: 96 channels, w1 and w3 alternating,
  * so that a thread holds both sums of a channel). Stage: 128 channels of K. One warpgroup expands
  * codes to e4m3 in shared memory (B); two warpgroups multiply, 64 pairs each, or, where a tile has
- * at most 64 pairs, half of the columns each. A comes from the records to registers.
+ * at most 64 pairs, half of the columns each. Each multiplying warp copies the records of its 16
+ * pairs itself (A), by cp.async, two stages ahead.
  *
  * Arithmetic of an element: for each block of 32 channels part = one wgmma from zero, then
  * acc = fma(part, sx sw, acc), blocks ascending. sx is one number for a row of A: two registers.
@@ -13,10 +14,7 @@
  * at least 2^-63, all terms multiples of 2^-104). A row whose scales do not fit (a factor of
  * 2^-5..2^6 around the first) makes the tile repeat its K loop with the product sx sw for each
  * element: same bits, slower.
- *
- * Channels of a block of 32 stand in shared memory and in registers in the order 0-3 8-11 16-19
- * 24-27 4-7 12-15 20-23 28-31: a lane's fragment of A is then eight bytes of a record in a row. The
- * tensor core's sum of a block does not depend on places. */
+ */
 #include "sm90/experts_fp8.cuh"
 
 namespace
@@ -37,7 +35,8 @@ constexpr int expand_registers = 88, multiply_registers = 208;
 constexpr int facts_kept = 4;
 constexpr int units = tile_n / 32; /* (row, block) pairs of a stage for each expanding thread */
 constexpr int raw_stages = 4;      /* of codes on their way: 2 us, more than the memory is away */
-constexpr int stage_row = 144;     /* bytes: 64 bf16 and one access width against bank conflicts */
+constexpr int record_stages = 3;
+constexpr int stage_row = 144; /* bytes: 64 bf16 and one access width against bank conflicts */
 /* The first scale byte of a row from which no sum can leave the normal range. */
 constexpr int least_first = 64;
 
@@ -45,15 +44,17 @@ struct tile_facts {
     int32_t pair[tile_m];    /* -1: none */
     uint32_t record[tile_m]; /* byte offset */
     float weight[tile_m];
-    float first[tile_n]; /* 2^first of each weight row */
+    float first[tile_n]; /* 2^first of each weight row; 1 in a misfit's second pass */
     uint8_t first_byte[tile_n];
     int32_t rows, misfit;
 };
 
 struct shared_memory {
     alignas(1024) uint8_t b[stages][tile_n * stage_k];
-    uint4 raw[raw_stages][units * group_threads]; /* codes as they come */
+    alignas(128) uint8_t a[record_stages][2 * 4][16 * stage_k]; /* a warp's 16 records */
+    uint4 raw[raw_stages][units * group_threads];               /* codes as they come */
     uint32_t raw_scale[raw_stages][tile_n];
+    uint32_t record_scale[record_stages][2 * 4][16];  /* four ue8m0 bytes */
     float weight_scale[stages][stage_blocks][tile_n]; /* misfit only */
     alignas(16) uint8_t staging[2 * 4][16 * stage_row];
     tile_facts facts[facts_kept];
@@ -171,16 +172,16 @@ __device__ void copy_units(shared_memory &s, const weight_rows &r, int stage)
     }
 }
 
-/* One block of one row: 32 codes to 32 bytes at dst and dst ^ 16. */
+/* One block of one row: 32 codes to 32 bytes at dst and dst2. */
 __device__ void expand_block(const e2m1::table &t, const uint4 &codes, uint8_t *dst, uint8_t *dst2)
 {
-    uint4 even, odd;
-    e2m1::expand(t, codes.x, even.x, odd.x);
-    e2m1::expand(t, codes.y, even.y, odd.y);
-    e2m1::expand(t, codes.z, even.z, odd.z);
-    e2m1::expand(t, codes.w, even.w, odd.w);
-    *reinterpret_cast<uint4 *>(dst) = even;
-    *reinterpret_cast<uint4 *>(dst2) = odd;
+    uint4 low, high;
+    e2m1::expand(t, codes.x, low.x, low.y);
+    e2m1::expand(t, codes.y, low.z, low.w);
+    e2m1::expand(t, codes.z, high.x, high.y);
+    e2m1::expand(t, codes.w, high.z, high.w);
+    *reinterpret_cast<uint4 *>(dst) = low;
+    *reinterpret_cast<uint4 *>(dst2) = high;
 }
 
 /* A unit as it came. */
@@ -264,6 +265,7 @@ template <bool UP> __device__ void expand_all(const expert_params &p, shared_mem
         expand_tile<false>(p, s, f, rows, at);
         ptx::bar_sync(1, group_threads);
         if (!f.misfit) continue;
+        for (int i = threadIdx.x; i < tile_n; i += group_threads) f.first[i] = 1;
         ptx::hide(rows.step); /* or the first pass would keep addresses for this one */
         expand_tile<true>(p, s, f, rows, at);
     }
@@ -271,37 +273,50 @@ template <bool UP> __device__ void expand_all(const expert_params &p, shared_mem
 
 /* ---- the multiplying warpgroups ---- */
 
-/* A warp's place in a tile, and its lane's two rows. SPLIT: both warpgroups have the same rows,
- * each half of the columns. */
+/* A warp's place in a tile. SPLIT: both warpgroups have the same rows, each half of the columns. */
 struct place {
-    int row;    /* of the tile: the lane's first, the second is eight below */
+    int warp;   /* 0..7 */
+    int row;    /* of the tile: the warp's 16 begin here */
     int column; /* of the tile: the warpgroup's columns begin here */
-    const uint8_t *record[2];
 
-    __device__ place(const expert_params &p, const tile_facts &f, bool split)
+    __device__ place(bool split) : warp(int(threadIdx.x) / 32 - 4)
     {
-        int group = int(threadIdx.x) / group_threads - 1, warp = threadIdx.x / 32 % 4;
-        row = (split ? 0 : group * 64) + warp * 16 + int(threadIdx.x) % 32 / 4;
-        column = split ? group * (tile_n / 2) : 0;
-        record[0] = p.records + f.record[row];
-        record[1] = p.records + f.record[row + 8];
-    }
-    /* The lane's fragment of block `block` of K. */
-    __device__ __forceinline__ void load(uint32_t (&a)[4], int block) const
-    {
-        int at = block * 32 + int(threadIdx.x) % 4 * 8;
-        uint2 x = ptx::ld_global_nc_v2(record[0] + at), y = ptx::ld_global_nc_v2(record[1] + at);
-        a[0] = x.x;
-        a[1] = y.x;
-        a[2] = x.y;
-        a[3] = y.y;
-    }
-    /* The four scale bytes of a stage. */
-    __device__ __forceinline__ uint32_t scales(int i, int k, int stage) const
-    {
-        return __ldg(reinterpret_cast<const uint32_t *>(record[i] + k) + stage);
+        row = (split ? 0 : warp / 4 * 64) + warp % 4 * 16;
+        column = split ? warp / 4 * (tile_n / 2) : 0;
     }
 };
+
+/* The warp's records of a stage: rows of 128 bytes, the index of 16 bytes xored with row % 8. COPY:
+ * what records are a multiple of, 8 or 16 bytes. */
+template <int COPY>
+__device__ void copy_records(const expert_params &p, shared_memory &s, const tile_facts &f,
+                             const place &at, int stage)
+{
+    constexpr int per_row = stage_k / COPY, rows = 32 / per_row;
+    int slot = stage % record_stages, lane = threadIdx.x % 32;
+    int row = lane / per_row, byte = lane % per_row * COPY;
+    uint32_t dst = smem(s.a[slot][at.warp]) + row * stage_k + byte % 16;
+    const uint8_t *src = p.records + (stage * stage_k + byte);
+#pragma unroll
+    for (int i = 0; i < 16 / rows; i++) {
+        const uint8_t *from = src + f.record[at.row + row + i * rows];
+        uint32_t to = dst + i * rows * stage_k + ((byte / 16 ^ (row + i * rows) % 8) * 16);
+        if constexpr (COPY == 16)
+            ptx::cp_async_16(to, from, COPY);
+        else
+            ptx::cp_async_8(to, from, COPY);
+    }
+    if (lane < 16)
+        ptx::cp_async_4(smem(&s.record_scale[slot][at.warp][lane]),
+                        p.records + (f.record[at.row + lane] + p.k + stage * stage_blocks), 4);
+}
+
+/* The lane's fragment of block `block` of the stage at base. */
+__device__ __forceinline__ void load_a(uint32_t (&a)[4], uint32_t base, int block)
+{
+    int lane = threadIdx.x % 32, chunk = 2 * block + lane / 16;
+    ptx::ldmatrix_x4(a, base + lane % 16 * stage_k + ((chunk ^ (lane % 8)) * 16));
+}
 
 /* acc[c] = fma(part, s, acc[c]): s0 for the thread's first row, s1 for the second. */
 template <int N, int M>
@@ -334,70 +349,100 @@ __device__ __forceinline__ void issue(float (&part)[N / 2], const uint32_t (&a)[
     ptx::wgmma_commit_group();
 }
 
+/* Two stages of records on their way. */
+template <int COPY>
+__device__ __forceinline__ void begin_records(const expert_params &p, shared_memory &s,
+                                              const tile_facts &f, const place &at)
+{
+    __syncwarp(); /* what was there has been read */
+    for (int stage = 0; stage < record_stages - 1; stage++) {
+        copy_records<COPY>(p, s, f, at, stage);
+        ptx::cp_async_commit_group();
+    }
+}
+
+/* Waits for the records of a stage and asks for those two ahead. */
+template <int COPY>
+__device__ __forceinline__ void next_records(const expert_params &p, shared_memory &s,
+                                             const tile_facts &f, const place &at, int stage, int n)
+{
+    ptx::cp_async_wait_group<record_stages - 2>();
+    __syncwarp();
+    if (stage + record_stages - 1 < n) copy_records<COPY>(p, s, f, at, stage + record_stages - 1);
+    ptx::cp_async_commit_group();
+}
+
 /* The K loop in chunks of N columns: while one is multiplied, the one before is promoted. Nothing
  * is in flight from one stage to the next: the compiler would serialise what crosses the loop's
- * end; the other warpgroup fills the gap. Fragments and scales are read a stage ahead. */
-template <int N>
-__device__ __forceinline__ void multiply(shared_memory &s, float (&acc)[chunks * N / 2],
-                                         const place &at, int k, ring &r)
+ * end; the other warpgroup fills the gap. */
+template <int COPY, int N>
+__device__ __forceinline__ void multiply(const expert_params &p, shared_memory &s,
+                                         const tile_facts &f, float (&acc)[chunks * N / 2],
+                                         const place &at, ring &r)
 {
     constexpr int all = stage_blocks * chunks;
-    int n = k / stage_k;
-    float part[2][N / 2];
-    uint32_t a[stage_blocks][4], next[2];
+    int n = p.k / stage_k, row = threadIdx.x % 32 / 4;
+    float part[2][N / 2], scale[2][2];
+    uint32_t a[2][4];
 #pragma unroll
     for (int i = 0; i < chunks * N / 2; i++) acc[i] = 0;
-#pragma unroll
-    for (int i = 0; i < stage_blocks; i++) at.load(a[i], i);
-    next[0] = at.scales(0, k, 0);
-    next[1] = at.scales(1, k, 0);
+    begin_records<COPY>(p, s, f, at);
 #pragma unroll 1
     for (int stage = 0; stage < n; stage++) {
-        int ahead = min(stage + 1, n - 1);
-        uint32_t word0 = next[0], word1 = next[1];
+        next_records<COPY>(p, s, f, at, stage, n);
+        uint32_t base = smem(s.a[stage % record_stages][at.warp]);
+        const uint32_t *words = s.record_scale[stage % record_stages][at.warp];
+        uint32_t word0 = words[row], word1 = words[row + 8];
+        load_a(a[0], base, 0);
         ptx::mbarrier_wait(smem(&s.full[r.slot]), r.phase);
         uint64_t b = ptx::wgmma_desc_128b(smem(s.b[r.slot]) + at.column * stage_k);
         issue<N>(part[0], a[0], b, 0, 0);
-        next[0] = at.scales(0, k, ahead);
-        next[1] = at.scales(1, k, ahead);
 #pragma unroll
         for (int i = 0; i < all; i++) {
             int block = (i + 1) / chunks, c = (i + 1) % chunks;
+            if (i % chunks == 0) {
+                scale[i / chunks % 2][0] = scale_byte(word0, i / chunks);
+                scale[i / chunks % 2][1] = scale_byte(word1, i / chunks);
+            }
             if (i + 1 < all) {
-                issue<N>(part[(i + 1) % 2], a[block], b, block, c);
+                if (c == 0) load_a(a[block % 2], base, block);
+                issue<N>(part[(i + 1) % 2], a[block % 2], b, block, c);
                 ptx::wgmma_wait_group<1>();
             } else {
                 ptx::wgmma_wait_group<0>();
                 release(s, r.slot);
             }
-            if (c == 0) at.load(a[block - 1], ahead * stage_blocks + block - 1);
             ptx::wgmma_fence_operand(part[i % 2]);
-            promote(acc, part[i % 2], i % chunks, scale_byte(word0, i / chunks),
-                    scale_byte(word1, i / chunks));
+            promote(acc, part[i % 2], i % chunks, scale[i / chunks % 2][0],
+                    scale[i / chunks % 2][1]);
         }
         r.advance();
     }
 }
 
 /* The same with a scale for each element. */
-template <int N>
-__device__ __forceinline__ void multiply_misfit(shared_memory &s, float (&acc)[chunks * N / 2],
-                                                const place &at, int k, ring &r)
+template <int COPY, int N>
+__device__ __forceinline__ void multiply_misfit(const expert_params &p, shared_memory &s,
+                                                const tile_facts &f, float (&acc)[chunks * N / 2],
+                                                const place &at, ring &r)
 {
     float part[N / 2];
     uint32_t a[4];
-    int q = threadIdx.x % 4;
+    int n = p.k / stage_k, row = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < chunks * N / 2; i++) acc[i] = 0;
+    begin_records<COPY>(p, s, f, at);
 #pragma unroll 1
-    for (int stage = 0; stage < k / stage_k; stage++) {
+    for (int stage = 0; stage < n; stage++) {
+        next_records<COPY>(p, s, f, at, stage, n);
+        const uint32_t *words = s.record_scale[stage % record_stages][at.warp];
         ptx::mbarrier_wait(smem(&s.full[r.slot]), r.phase);
         uint64_t b = ptx::wgmma_desc_128b(smem(s.b[r.slot]) + at.column * stage_k);
 #pragma unroll 1
         for (int block = 0; block < stage_blocks; block++) {
-            at.load(a, stage * stage_blocks + block);
-            float s0 = num::e8m0_to_f32(uint8_t(at.scales(0, k, stage) >> 8 * block));
-            float s1 = num::e8m0_to_f32(uint8_t(at.scales(1, k, stage) >> 8 * block));
+            load_a(a, smem(s.a[stage % record_stages][at.warp]), block);
+            float s0 = num::e8m0_to_f32(uint8_t(words[row] >> 8 * block));
+            float s1 = num::e8m0_to_f32(uint8_t(words[row + 8] >> 8 * block));
 #pragma unroll
             for (int c = 0; c < chunks; c++) {
                 issue<N>(part, a, b, block, c);
@@ -424,8 +469,7 @@ __device__ void store(const expert_params &p, uint8_t *staging, const tile_facts
     constexpr int channels = UP ? N / 2 : N; /* of a chunk */
     constexpr int pieces = channels / 8;     /* of 16 bytes, a row */
     int lane = threadIdx.x % 32, q = lane % 4, r = lane / 4;
-    bool misfit = f.misfit != 0;
-    float weight0 = UP ? f.weight[at.row] : 0, weight1 = UP ? f.weight[at.row + 8] : 0;
+    float weight0 = UP ? f.weight[at.row + r] : 0, weight1 = UP ? f.weight[at.row + r + 8] : 0;
     first += at.column / (UP ? 2 : 1);
 #pragma unroll
     for (int c = 0; c < chunks; c++) {
@@ -433,7 +477,7 @@ __device__ void store(const expert_params &p, uint8_t *staging, const tile_facts
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
             const float *v = &acc[c * (N / 2) + 4 * j];
-            float s0 = misfit ? 1.0f : scale[8 * j], s1 = misfit ? 1.0f : scale[8 * j + 1];
+            float s0 = scale[8 * j], s1 = scale[8 * j + 1];
             uint8_t *to = staging + r * stage_row + (4 * j + q) * (UP ? 2 : 4);
             if constexpr (UP) {
                 *reinterpret_cast<uint16_t *>(to) =
@@ -450,7 +494,7 @@ __device__ void store(const expert_params &p, uint8_t *staging, const tile_facts
 #pragma unroll
         for (int i = 0; i < 16 * pieces / 32; i++) {
             int row = (i * 32 + lane) / pieces, piece = lane % pieces;
-            int64_t pair = f.pair[at.row - r + row];
+            int64_t pair = f.pair[at.row + row];
             if (pair >= 0)
                 *reinterpret_cast<uint4 *>(p.out + pair * p.width + first + c * channels +
                                            piece * 8) =
@@ -460,33 +504,33 @@ __device__ void store(const expert_params &p, uint8_t *staging, const tile_facts
     }
 }
 
-template <bool UP, int N>
+template <bool UP, int COPY, int N>
 __device__ __forceinline__ void multiply_tile(const expert_params &p, shared_memory &s,
                                               const tile_facts &f, const work &w, ring &r)
 {
     float acc[chunks * N / 2];
-    const place at(p, f, N * chunks < tile_n);
-    multiply<N>(s, acc, at, p.k, r);
-    if (f.misfit) multiply_misfit<N>(s, acc, at, p.k, r);
+    const place at(N * chunks < tile_n);
+    multiply<COPY, N>(p, s, f, acc, at, r);
+    if (f.misfit) multiply_misfit<COPY, N>(p, s, f, acc, at, r);
     int own = int(threadIdx.x) / 32 - 4;
     ptx::hide(own); /* or the address would take a register through the K loop */
     store<UP, N>(p, s.staging[own], f, acc, at, w.channel<UP>(p));
 }
 
-template <bool UP> __device__ void multiply_all(const expert_params &p, shared_memory &s)
+template <bool UP, int COPY> __device__ void multiply_all(const expert_params &p, shared_memory &s)
 {
     ring r = {0, 0};
     for (work w = {0}; w.more(s); w.n++) {
         const tile_facts &f = s.facts[w.n % facts_kept];
         ptx::mbarrier_wait(smem(&s.full[r.slot]), r.phase); /* the facts are there, too */
         if (f.rows > tile_m / 2)
-            multiply_tile<UP, tile_n / chunks>(p, s, f, w, r);
+            multiply_tile<UP, COPY, tile_n / chunks>(p, s, f, w, r);
         else
-            multiply_tile<UP, tile_n / chunks / 2>(p, s, f, w, r);
+            multiply_tile<UP, COPY, tile_n / chunks / 2>(p, s, f, w, r);
     }
 }
 
-template <bool UP>
+template <bool UP, int COPY>
 __global__ void __launch_bounds__(threads, 1) experts_fp8(const __grid_constant__ expert_params p)
 {
     extern __shared__ __align__(1024) uint8_t memory[];
@@ -505,19 +549,19 @@ __global__ void __launch_bounds__(threads, 1) experts_fp8(const __grid_constant_
         expand_all<UP>(p, s);
     } else {
         ptx::setmaxnreg_inc<multiply_registers>();
-        multiply_all<UP>(p, s);
+        multiply_all<UP, COPY>(p, s);
     }
 }
 
-template <bool UP> dsf_status launch(const dsf_launch *lc, const expert_params &p)
+template <bool UP, int COPY> dsf_status launch(const dsf_launch *lc, const expert_params &p)
 {
     int device = 0, processors = 0;
     DSF_CUDA_TRY(cudaGetDevice(&device));
     DSF_CUDA_TRY(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
     int bytes = int(sizeof(shared_memory));
-    DSF_CUDA_TRY(
-        cudaFuncSetAttribute(experts_fp8<UP>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    experts_fp8<UP><<<unsigned(processors), threads, size_t(bytes), dsf_stream(lc)>>>(p);
+    DSF_CUDA_TRY(cudaFuncSetAttribute(experts_fp8<UP, COPY>,
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    experts_fp8<UP, COPY><<<unsigned(processors), threads, size_t(bytes), dsf_stream(lc)>>>(p);
     DSF_CUDA_TRY(cudaGetLastError());
     return DSF_OK;
 }
@@ -535,7 +579,7 @@ dsf_status run(const dsf_launch *lc, expert_params &p, const dsf_experts_lists &
     }
     if (lists.tile_rows < tile_m)
         return UP ? dsf_experts_decode_up(stream, p) : dsf_experts_decode_down(stream, p);
-    return launch<UP>(lc, p);
+    return p.k % 512 ? launch<UP, 8>(lc, p) : launch<UP, 16>(lc, p);
 }
 
 } // namespace

@@ -12,9 +12,9 @@ namespace fused
 /* bf16 as the bits of a double 2^-896 times as large: its exponents are those of bf16, subnormal
  * ones included, so that a shift is all there is to it. Products with f32 factors are exact (24 + 8
  * bits), and a sum of them 2^-896 times as large as it should be has the exponent of its f32: the
- * way back is a shift, too, after the rounding. That spares the conversion instructions, which the
- * chip has few units for. Double's own subnormals are f32's from 2^-149 down to 2^-178: only what
- * lies below that is lost. */
+ * way back is a shift, too, after the rounding. A conversion instruction takes 9 cycles a warp
+ * (measured), on the way there and on the way back. Double's own subnormals are f32's from 2^-149
+ * down to 2^-178: only what lies below that is lost. */
 __device__ inline double low_scaled(uint32_t v)
 {
     return __hiloint2double(int((int32_t(v << 16) >> 3) & 0x8FFFE000), 0);
@@ -54,26 +54,60 @@ __device__ inline void put_word(uint8_t *p, uint32_t v)
     for (int i = 0; i < 4; i++) p[i] = uint8_t(v >> 8 * i);
 }
 
-/* Channels [c, c + 8) of a Q8 record of d channels, from bf16 values. `live`: this lane writes. */
+/* Two or eight bf16 as they are loaded. */
+template <int N> struct words;
+template <> struct words<2> {
+    using type = uint32_t;
+};
+template <> struct words<CHUNK> {
+    using type = uint4;
+};
+__device__ inline void unpack(float (&f)[2], uint32_t v)
+{
+    f[0] = num::low_bf16(v);
+    f[1] = num::high_bf16(v);
+}
+__device__ inline void unpack(float (&f)[CHUNK], uint4 v) { unpack_chunk(f, v); }
+
+__device__ inline void put_codes(uint8_t *p, const uint32_t (&pair)[4])
+{
+    uint2 codes = make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
+    if (reinterpret_cast<uintptr_t>(p) % 8 == 0) {
+        *reinterpret_cast<uint2 *>(p) = codes;
+        return;
+    }
+    put_word(p, codes.x);
+    put_word(p + 4, codes.y);
+}
+__device__ inline void put_codes(uint8_t *p, const uint32_t (&pair)[1])
+{
+    p[0] = uint8_t(pair[0]);
+    p[1] = uint8_t(pair[0] >> 8);
+}
+
+/* Channels [c, c + N) of a Q8 record of d channels, from bf16 values of a group whose largest
+ * magnitude is `most`. */
+template <int N>
+__device__ inline void put_q8_codes(uint8_t *rec, const float (&x)[N], float most, unsigned c,
+                                    unsigned d, bool live)
+{
+    int k = num::pow2ceil(most, 1.0f / 448.0f);
+    float inverse = num::pow2(-k); /* normal, as 2^k is: the product is the rounded quotient */
+    if (!live) return;
+    uint32_t pair[N / 2];
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(x[2 * i] * inverse, x[2 * i + 1] * inverse),
+                                           __NV_SATFINITE, __NV_E4M3);
+    put_codes(rec + c, pair);
+    if (c % 32 == 0) rec[d + c / 32] = uint8_t(k + 127);
+}
+
+/* The same of a chunk, its group in four neighbouring lanes. `live`: this lane writes. */
 __device__ inline void put_q8(uint8_t *rec, const float (&x)[CHUNK], unsigned c, unsigned d,
                               bool live)
 {
-    int k = num::pow2ceil(group_max(x, 1e-4f), 1.0f / 448.0f);
-    float inverse = num::pow2(-k); /* normal, as 2^k is: the product is the rounded quotient */
-    if (!live) return;
-    uint32_t pair[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(x[2 * i] * inverse, x[2 * i + 1] * inverse),
-                                           __NV_SATFINITE, __NV_E4M3);
-    uint2 codes = make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
-    if (reinterpret_cast<uintptr_t>(rec + c) % 8 == 0) {
-        *reinterpret_cast<uint2 *>(rec + c) = codes;
-    } else {
-        put_word(rec + c, codes.x);
-        put_word(rec + c + 4, codes.y);
-    }
-    if (c % 32 == 0) rec[d + c / 32] = uint8_t(k + 127);
+    put_q8_codes(rec, x, group_max(x, 1e-4f), c, d, live);
 }
 
 /* The same for Q4X: two codes a byte. */
@@ -121,30 +155,6 @@ __device__ inline void rotate_chunk(float (&x)[CHUNK], const float2 *cs, unsigne
         x[i] = num::round_bf16(__fsub_rn(__fmul_rn(re, a.x), __fmul_rn(im, a.y)));
         x[i + 1] = num::round_bf16(__fadd_rn(__fmul_rn(re, a.y), __fmul_rn(im, a.x)));
     }
-}
-
-/* First in a kernel that launch_early() queues: what follows it in the stream may start, and what
- * it reads and writes itself, weights apart, waits until what came before is done. */
-__device__ inline void let_follow() { ptx::griddepcontrol_launch_dependents(); }
-
-/* ---- host ---- */
-
-/* Queues a kernel whose blocks may start before the one in front of it has ended. */
-template <typename KERNEL, typename... ARGS>
-static inline dsf_status launch_early(const dsf_launch *lc, KERNEL *kernel, unsigned blocks,
-                                      unsigned threads, ARGS... args)
-{
-    cudaLaunchAttribute attr = {};
-    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.stream = dsf_stream(lc);
-    config.attrs = &attr;
-    config.numAttrs = 1;
-    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, args...));
-    return DSF_OK;
 }
 
 } // namespace fused

@@ -45,8 +45,7 @@ template <typename UNIT>
 static __global__ void __launch_bounds__(FLAT_THREADS)
     close_kernel(turned a, kept b, unsigned n_turned, unsigned n_kept)
 {
-    fused::let_follow();
-    ptx::griddepcontrol_wait();
+    begin();
     unsigned item = blockIdx.x * FLAT_THREADS + threadIdx.x;
     if (item < n_turned)
         turn(a, item);
@@ -77,6 +76,6 @@ extern "C" dsf_status dsf_attn_close_sm90(const dsf_launch *lc, const void *args
     int64_t n_turned = n * a->o.dim[1] * (d / CHUNK), n_kept = n * units;
     unsigned blocks = 0;
     DSF_TRY(flat_grid(&blocks, n_turned + n_kept));
-    return fused::launch_early(lc, wide ? close_kernel<uint4> : close_kernel<uint8_t>, blocks,
-                               FLAT_THREADS, t, k, unsigned(n_turned), unsigned(n_kept));
+    return queue(lc, wide ? close_kernel<uint4> : close_kernel<uint8_t>, blocks, FLAT_THREADS, 0, t,
+                 k, unsigned(n_turned), unsigned(n_kept));
 }

@@ -1,7 +1,6 @@
-/* The boundary between two sublayers on a chunk of 8 channels of one row, in registers, and the
- * coefficients from the finished sums. The sums of the reference are taken in double; products of a
- * f32 and a bf16 are exact there, so that a chain of fused multiply-adds in the written order has
- * its bits. */
+/* Expansion and collapse of a chunk of 8 channels of one row, in registers. The sums of the
+ * reference are taken in double; products of a f32 and a bf16 are exact there, so that a chain of
+ * fused multiply-adds in the written order has its bits. */
 #ifndef DSF_SM90_FUSED_HC_CUH
 #define DSF_SM90_FUSED_HC_CUH
 
@@ -14,7 +13,7 @@ extern "C" {
 namespace boundary
 {
 
-enum { STREAMS = 4, MIXES = 24, COEFFICIENTS = 24 };
+enum { STREAMS = 4, COEFFICIENTS = 24 };
 
 /* One row's factors: post, then comb[j][k], then pre. */
 struct __align__(16) factors
@@ -37,21 +36,37 @@ __device__ inline double factor(const float *post, const float *comb, const floa
     return double(v);
 }
 
-__device__ inline uint32_t pack(double low, double high)
-{
-    return num::pack_bf16(fused::narrow(low), fused::narrow(high));
-}
+/* How bf16 go to double and sums back: by shifts (fused.cuh) where all numbers are finite and all
+ * results f32's, or by conversions, which take any number. */
+struct by_shifts {
+    static __device__ inline double low(uint32_t v) { return fused::low_scaled(v); }
+    static __device__ inline double high(uint32_t v) { return fused::high_scaled(v); }
+    static __device__ inline uint32_t pack(double low, double high)
+    {
+        return num::pack_bf16(fused::narrow(low), fused::narrow(high));
+    }
+};
+struct by_conversion {
+    static __device__ inline double low(uint32_t v) { return num::low_bf16(v); }
+    static __device__ inline double high(uint32_t v) { return num::high_bf16(v); }
+    static __device__ inline uint32_t pack(double low, double high)
+    {
+        return num::pack_bf16(__double2float_rn(low), __double2float_rn(high));
+    }
+};
+
+__device__ inline uint32_t pack(double low, double high) { return by_shifts::pack(low, high); }
 
 /* Two channels: x[j] of the four streams and y in, out[k] back. */
+template <typename WAY>
 __device__ inline void expand_word(uint32_t (&out)[STREAMS], const uint32_t (&x)[STREAMS],
                                    uint32_t y, const factors &f)
 {
-    double low[STREAMS], high[STREAMS];
-    double yl = fused::low_scaled(y), yh = fused::high_scaled(y);
+    double low[STREAMS], high[STREAMS], yl = WAY::low(y), yh = WAY::high(y);
 #pragma unroll
     for (int j = 0; j < STREAMS; j++) {
-        low[j] = fused::low_scaled(x[j]);
-        high[j] = fused::high_scaled(x[j]);
+        low[j] = WAY::low(x[j]);
+        high[j] = WAY::high(x[j]);
     }
 #pragma unroll
     for (int k = 0; k < STREAMS; k++) {
@@ -61,27 +76,29 @@ __device__ inline void expand_word(uint32_t (&out)[STREAMS], const uint32_t (&x)
             a = fma(f.comb[j][k], low[j], a);
             b = fma(f.comb[j][k], high[j], b);
         }
-        out[k] = pack(a, b);
+        out[k] = WAY::pack(a, b);
     }
 }
 
 /* h of two channels. */
+template <typename WAY>
 __device__ inline uint32_t collapse_word(const uint32_t (&out)[STREAMS], const factors &f)
 {
     double a = 0, b = 0;
 #pragma unroll
     for (int k = 0; k < STREAMS; k++) {
-        a = fma(f.pre[k], fused::low_scaled(out[k]), a);
-        b = fma(f.pre[k], fused::high_scaled(out[k]), b);
+        a = fma(f.pre[k], WAY::low(out[k]), a);
+        b = fma(f.pre[k], WAY::high(out[k]), b);
     }
-    return pack(a, b);
+    return WAY::pack(a, b);
 }
 
 /* bf16 to double by its exponent. Zeros and subnormals come out below 2^-126: their squares vanish
- * in any mean that is a f32 number. */
+ * in any mean that is a f32 number. Infinity and NaN stay what they are. */
 __device__ inline double magnitude(uint32_t high_half)
 {
-    return __hiloint2double(int((high_half >> 3 & 0x0FFFE000) + 0x38000000), 0);
+    uint32_t high = (high_half >> 3 & 0x0FFFE000) + 0x38000000;
+    return __hiloint2double(int(high >= 0x47F00000 ? high + 0x38000000 : high), 0);
 }
 
 /* squares + the two squares of a word, low half first. */
@@ -91,93 +108,12 @@ __device__ inline double add_squares(double squares, uint32_t v)
     return fma(high, high, fma(low, low, squares));
 }
 
-/* ---- coefficients ---- */
-
-__device__ inline float sigmoid(float x)
-{
-    float e = expf(-fabsf(x));
-    return __fdividef(x < 0 ? e : 1.0f, 1.0f + e);
-}
-
-/* Sinkhorn's rounds for one row by one thread: c[j][k] = a[j] k0[j][k] b[k], of which only a and b
- * change, four reciprocals a half round. A sum of four, a fused multiply-add, a reciprocal (1 ulp)
- * and a product are within what the contract counts for a round. */
-__device__ inline void sinkhorn(float (&c)[STREAMS][STREAMS], float eps, int iters)
-{
-    float a[STREAMS] = {1, 1, 1, 1}, b[STREAMS] = {1, 1, 1, 1};
-#pragma unroll 1
-    for (int t = 0; t < iters; t++) {
-#pragma unroll
-        for (int j = 0; j < STREAMS && t > 0; j++) {
-            float sum = fmaf(c[j][0], b[0], c[j][1] * b[1]) + fmaf(c[j][2], b[2], c[j][3] * b[3]);
-            a[j] *= ptx::rcp_approx(fmaf(a[j], sum, eps));
-        }
-#pragma unroll
-        for (int k = 0; k < STREAMS; k++) {
-            float sum = fmaf(c[0][k], a[0], c[1][k] * a[1]) + fmaf(c[2][k], a[2], c[3][k] * a[3]);
-            b[k] *= ptx::rcp_approx(fmaf(b[k], sum, eps));
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < STREAMS * STREAMS; i++) c[i / 4][i % 4] *= a[i / 4] * b[i % 4];
-}
-
-struct mixes {
-    float *pre, *post, *comb;
-    const float *base, *scale;
-    float norm_eps, hc_eps;
-    int iters;
-};
-
-/* A warp on one row. Lane i < 24 has the sum of products with row i of fn, all have the sum of the
- * q squares. Lanes 0 to 7 finish pre and post; lanes 8 to 23 return an entry of the softmax that
- * Sinkhorn starts from. weight, base: of this lane's output. */
-__device__ inline float mix_lane(const mixes &m, int64_t row, float sum, double squares, int64_t q,
-                                 float weight, float base)
-{
-    const unsigned all = 0xFFFFFFFFu, lane = threadIdx.x % 32;
-    float r = __frsqrt_rn(__double2float_rn(squares / double(q)) + m.norm_eps);
-    float arg = fmaf(sum * r, weight, base);
-    if (lane < 4) m.pre[row * 4 + lane] = sigmoid(arg) + m.hc_eps;
-    if (lane >= 4 && lane < 8) m.post[row * 4 + lane - 4] = 2 * sigmoid(arg);
-    float most = fmaxf(arg, __shfl_xor_sync(all, arg, 1));
-    most = fmaxf(most, __shfl_xor_sync(all, most, 2));
-    float e = expf(arg - most);
-    float total = e + __shfl_xor_sync(all, e, 1);
-    total += __shfl_xor_sync(all, total, 2);
-    return fmaf(e, ptx::rcp_approx(total), m.hc_eps);
-}
-
-/* What a lane of mix_lane() reads of the weights. */
-struct mix_weights {
-    float weight, base;
-};
-
-__device__ inline mix_weights mix_weights_of(const mixes &m)
-{
-    const unsigned lane = threadIdx.x % 32;
-    if (lane >= MIXES) return {0, 0};
-    return {m.scale[lane < 4 ? 0 : lane < 8 ? 1 : 2], m.base[lane]};
-}
-
-/* The last step of one row by one thread: the 16 entries of mix_lane(), in shared memory. */
-__device__ inline void mix_close(const mixes &m, int64_t row, const float *entries)
-{
-    float4 *comb = reinterpret_cast<float4 *>(m.comb) + 4 * row;
-    float c[STREAMS][STREAMS];
-#pragma unroll
-    for (int i = 0; i < STREAMS * STREAMS; i++) c[i / 4][i % 4] = entries[i];
-    sinkhorn(c, m.hc_eps, m.iters);
-#pragma unroll
-    for (int j = 0; j < STREAMS; j++) comb[j] = make_float4(c[j][0], c[j][1], c[j][2], c[j][3]);
-}
-
 /* What the kernels of this operation get. */
 struct operands {
     uint16_t *out, *u; /* u may be NULL */
     uint8_t *uq;
     const uint16_t *x, *y, *parts, *w; /* parts may be NULL */
-    const float *post, *comb, *pre, *fn;
+    const float *post, *comb, *pre;
     unsigned n, d, n_parts;
     float eps;
 };
@@ -195,7 +131,6 @@ static inline operands operands_of(const dsf_hc_boundary_args *a)
     o.post = data_of<float>(a->post);
     o.comb = data_of<float>(a->comb);
     o.pre = data_of<float>(a->pre);
-    o.fn = data_of<float>(a->fn);
     o.n = unsigned(a->x.dim[0]);
     o.d = unsigned(a->x.dim[2]);
     o.n_parts = a->parts.rank ? unsigned(a->parts.dim[1]) : 0;
@@ -203,61 +138,25 @@ static inline operands operands_of(const dsf_hc_boundary_args *a)
     return o;
 }
 
-static inline mixes mixes_of(const dsf_hc_boundary_args *a)
-{
-    return {data_of<float>(a->next_pre),
-            data_of<float>(a->next_post),
-            data_of<float>(a->next_comb),
-            data_of<float>(a->base),
-            data_of<float>(a->scale),
-            a->mix_eps,
-            a->hc_eps,
-            a->iters};
-}
-
-/* Channels [c, c + 8) of the sublayer's output of one row. */
-__device__ inline uint4 sublayer_chunk(const operands &o, int64_t row, unsigned c)
-{
-    uint4 y = load_chunk<true>(o.y + row * o.d, c, o.d);
-    if (!o.parts) return y;
-    float sum[CHUNK] = {0}, v[CHUNK];
-    const uint16_t *part = o.parts + row * o.n_parts * o.d;
-    for (unsigned e = 0; e < o.n_parts; e++) {
-        unpack_chunk(v, load_chunk<true>(part + int64_t(e) * o.d, c, o.d));
-#pragma unroll
-        for (int i = 0; i < CHUNK; i++) sum[i] = __fadd_rn(sum[i], v[i]);
-    }
-    unpack_chunk(v, y);
-#pragma unroll
-    for (int i = 0; i < CHUNK; i++) sum[i] = __fadd_rn(sum[i], v[i]);
-    return pack_chunk(sum);
-}
-
-/* The same channels of the four new streams, each a vector of four words. AGAIN: factors are read
- * from shared memory for every word, which spares 48 registers. */
-template <bool AGAIN>
+/* Eight channels of the four new streams, each a vector of four words. */
+template <typename WAY>
 __device__ inline void expand_chunk(uint4 (&out)[STREAMS], const uint4 (&x)[STREAMS], uint4 y,
                                     const factors &f)
 {
-    const uint32_t *from[STREAMS], yw[4] = {y.x, y.y, y.z, y.w};
-    uint32_t *to[STREAMS];
-#pragma unroll
-    for (int k = 0; k < STREAMS; k++) {
-        from[k] = &x[k].x;
-        to[k] = &out[k].x;
-    }
+    uint32_t to[4][STREAMS];
+    const uint32_t yw[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        uint32_t in[STREAMS], back[STREAMS];
+        uint32_t from[STREAMS];
 #pragma unroll
-        for (int k = 0; k < STREAMS; k++) in[k] = from[k][i];
-        if (AGAIN) asm volatile("" ::: "memory");
-        expand_word(back, in, yw[i], f);
-#pragma unroll
-        for (int k = 0; k < STREAMS; k++) to[k][i] = back[k];
+        for (int k = 0; k < STREAMS; k++) from[k] = (&x[k].x)[i];
+        expand_word<WAY>(to[i], from, yw[i], f);
     }
+#pragma unroll
+    for (int k = 0; k < STREAMS; k++) out[k] = make_uint4(to[0][k], to[1][k], to[2][k], to[3][k]);
 }
 
+template <typename WAY = by_shifts>
 __device__ inline uint4 collapse_chunk(const uint4 (&out)[STREAMS], const factors &f)
 {
     uint32_t h[4];
@@ -266,7 +165,7 @@ __device__ inline uint4 collapse_chunk(const uint4 (&out)[STREAMS], const factor
         uint32_t in[STREAMS];
 #pragma unroll
         for (int k = 0; k < STREAMS; k++) in[k] = (&out[k].x)[i];
-        h[i] = collapse_word(in, f);
+        h[i] = collapse_word<WAY>(in, f);
     }
     return make_uint4(h[0], h[1], h[2], h[3]);
 }

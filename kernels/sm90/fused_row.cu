@@ -3,12 +3,17 @@
  * first step to the record. Bytes a channel: 2 read, 1 (Q8) or 1/2 (Q4X) written; SwiGLU reads 4:
  * bound by memory, at one row by the latency of one load and one block reduction. */
 #include "sm90/fused.cuh"
+#include "sm90/silu.cuh"
 
 extern "C" {
 #include "ops/fused.h"
 }
 
-enum { MAX_THREADS = 1024 };
+enum {
+    MAX_THREADS = 1024,
+    FEW_ROWS = 64,   /* 2,304 channels of so many rows do not fill the machine 8 a thread */
+    FEW_THREADS = 64 /* spread over as many multiprocessors as they reach */
+};
 
 template <bool Q8>
 __device__ inline void put_record(uint8_t *rec, const float (&x)[CHUNK], unsigned c, unsigned d,
@@ -35,7 +40,7 @@ __device__ inline void normed_row(uint8_t *rec, const uint16_t *row, const uint1
     __shared__ double scratch[32];
     const uint4 none = make_uint4(0, 0, 0, 0);
     unsigned step = CHUNK * blockDim.x, first = CHUNK * threadIdx.x;
-    fused::let_follow();
+    ptx::griddepcontrol_launch_dependents();
     uint4 weight = first < s.d ? load_chunk<true>(w, first, s.d) : none;
     ptx::griddepcontrol_wait();
     uint4 mine = first < s.d ? load_chunk<true>(row, first, s.d) : none;
@@ -98,8 +103,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
 {
     row_chunk at = {0, 0};
     bool live = this_chunk(at, items, s.d / CHUNK);
-    fused::let_follow();
-    ptx::griddepcontrol_wait();
+    begin();
     float v[CHUNK];
     unpack_chunk(v, live ? load_chunk<true>(x + int64_t(at.row) * s.d, at.c, s.d)
                          : make_uint4(0, 0, 0, 0));
@@ -107,27 +111,37 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     put_record<Q8>(out + int64_t(at.row) * s.bytes, v, at.c, s.d, live);
 }
 
-/* silu in double, rounded once, as the reference does; the products round to f32. */
+/* EACH channels a thread: 8, or 2 where rows are so few that only latency counts. */
+template <int EACH>
 static __global__ void __launch_bounds__(FLAT_THREADS)
     swiglu_record(uint8_t *out, const uint16_t *g, const uint16_t *v, float limit, unsigned d,
                   unsigned items)
 {
-    row_chunk at = {0, 0};
-    bool live = this_chunk(at, items, d / CHUNK);
-    fused::let_follow();
-    ptx::griddepcontrol_wait();
-    int64_t from = int64_t(at.row) * d;
-    float a[CHUNK], b[CHUNK];
-    const uint4 none = make_uint4(0, 0, 0, 0);
-    unpack_chunk(a, live ? load_chunk<true>(g + from, at.c, d) : none);
-    unpack_chunk(b, live ? load_chunk<true>(v + from, at.c, d) : none);
-#pragma unroll
-    for (int i = 0; i < CHUNK; i++) {
-        float gate = fminf(a[i], limit), up = fminf(fmaxf(b[i], -limit), limit);
-        float silu = __double2float_rn(__ddiv_rn(double(gate), 1.0 + exp(-double(gate))));
-        a[i] = num::round_bf16(__fmul_rn(silu, up));
+    constexpr unsigned lanes = 32 / EACH; /* of a group */
+    using word = typename fused::words<EACH>::type;
+    unsigned item = blockIdx.x * blockDim.x + threadIdx.x, row = item / (d / EACH);
+    unsigned c = (item - row * (d / EACH)) * EACH;
+    bool live = item < items;
+    word gate = {}, up = {};
+    begin();
+    if (live) {
+        gate = *reinterpret_cast<const word *>(g + int64_t(row) * d + c);
+        up = *reinterpret_cast<const word *>(v + int64_t(row) * d + c);
     }
-    fused::put_q8(out + int64_t(at.row) * (d + d / 32), a, at.c, d, live);
+    float a[EACH], b[EACH], most = 1e-4f;
+    fused::unpack(a, gate);
+    fused::unpack(b, up);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        float h = __fmul_rn(silu(fminf(a[i], limit)), fminf(fmaxf(b[i], -limit), limit));
+        a[i] = num::round_bf16(h);
+        most = fmaxf(most, fabsf(a[i]));
+    }
+#pragma unroll
+    for (unsigned l = 1; l < lanes; l *= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, l));
+    uint8_t *rec = out + int64_t(row) * (d + d / 32);
+    fused::put_q8_codes(rec, a, most, c, d, live);
 }
 
 /* ---- host ---- */
@@ -143,7 +157,7 @@ template <bool Q8> static dsf_status record(const dsf_launch *lc, const void *ar
     const dsf_row_record_args *a = static_cast<const dsf_row_record_args *>(args);
     int64_t n = a->x.dim[0], h = a->x.dim[1], d = a->x.dim[2], f = a->cs.rank ? a->cs.dim[1] : 0;
     uint8_t *out = data_of<uint8_t>(a->out);
-    const uint16_t *x = data_of<uint16_t>(a->x);
+    const uint16_t *x = data_of<const uint16_t>(a->x);
     const float2 *cs = a->cs.rank ? data_of<float2>(a->cs) : nullptr;
     record_shape s = {unsigned(d), unsigned(d - 2 * f),
                       unsigned(f), unsigned(dsf_dtype_bytes(a->out.dtype, d)),
@@ -152,15 +166,14 @@ template <bool Q8> static dsf_status record(const dsf_launch *lc, const void *ar
         if (h != 1)
             return DSF_FAIL(DSF_EINVAL, "row record: %lld records a row with a norm, 1 is allowed",
                             static_cast<long long>(h));
-        return fused::launch_early(lc, normed_record<Q8>, unsigned(n), unsigned(threads_for(d)),
-                                   out, x, static_cast<const uint16_t *>(a->w.data), cs, s);
+        return queue(lc, normed_record<Q8>, unsigned(n), unsigned(threads_for(d)), 0, out, x,
+                     data_of<const uint16_t>(a->w), cs, s);
     }
 
     unsigned blocks = 0;
     int64_t items = n * h * (d / CHUNK);
     DSF_TRY(flat_grid(&blocks, items));
-    return fused::launch_early(lc, plain_record<Q8>, blocks, FLAT_THREADS, out, x, cs, s,
-                               unsigned(items));
+    return queue(lc, plain_record<Q8>, blocks, FLAT_THREADS, 0, out, x, cs, s, unsigned(items));
 }
 
 extern "C" dsf_status dsf_row_q8_sm90(const dsf_launch *lc, const void *args)
@@ -176,13 +189,14 @@ extern "C" dsf_status dsf_row_q4x_sm90(const dsf_launch *lc, const void *args)
 extern "C" dsf_status dsf_swiglu_q8_sm90(const dsf_launch *lc, const void *args)
 {
     const dsf_swiglu_q8_args *a = static_cast<const dsf_swiglu_q8_args *>(args);
-    int64_t d = a->g.dim[1], items = a->g.dim[0] * (d / CHUNK);
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
-    return fused::launch_early(lc, swiglu_record, blocks, FLAT_THREADS, data_of<uint8_t>(a->out),
-                               static_cast<const uint16_t *>(a->g.data),
-                               static_cast<const uint16_t *>(a->v.data), a->limit, unsigned(d),
-                               unsigned(items));
+    int64_t n = a->g.dim[0], d = a->g.dim[1];
+    bool few = n <= FEW_ROWS;
+    int64_t items = n * (d / (few ? 2 : CHUNK));
+    unsigned blocks = 0, threads = few ? unsigned(FEW_THREADS) : unsigned(FLAT_THREADS);
+    DSF_TRY(flat_grid(&blocks, items * (FLAT_THREADS / threads)));
+    return queue(lc, few ? swiglu_record<2> : swiglu_record<CHUNK>, blocks, threads, 0,
+                 data_of<uint8_t>(a->out), data_of<const uint16_t>(a->g),
+                 data_of<const uint16_t>(a->v), a->limit, unsigned(d), unsigned(items));
 }
 
 static record_operands record_of(const dsf_tensor &out, const dsf_tensor &x, const dsf_tensor &w,
@@ -200,8 +214,7 @@ extern "C" dsf_status dsf_row_pair_sm90(const dsf_launch *lc, const void *args)
 {
     const dsf_row_pair_args *a = static_cast<const dsf_row_pair_args *>(args);
     int64_t n = a->x.dim[0], d = a->x.dim[1], l = a->r.dim[1];
-    return fused::launch_early(lc, normed_pair, unsigned(2 * n),
-                               unsigned(threads_for(d > l ? d : l)),
-                               record_of(a->key, a->x, a->w, &a->cs, a->eps),
-                               record_of(a->latent, a->r, a->wr, nullptr, a->eps), unsigned(n));
+    return queue(lc, normed_pair, unsigned(2 * n), unsigned(threads_for(d > l ? d : l)), 0,
+                 record_of(a->key, a->x, a->w, &a->cs, a->eps),
+                 record_of(a->latent, a->r, a->wr, nullptr, a->eps), unsigned(n));
 }

@@ -259,7 +259,18 @@ __device__ inline void multiply_tile(products &sum, const row_words &x, uint32_t
     ptx::wgmma_fence_operand(sum.part);
 }
 
-/* Chain sums of a thread: rows 16 warp + g and + 8 of the tile; squares in all lanes of a row. */
+/* 2^-896 x as a double, exact for every finite x, subnormal ones included: exponents of f32 become
+ * those of double by a shift. The chip has few units that convert. Sums of such numbers round as
+ * sums of the numbers do: all are multiples of 2^-149. */
+__device__ inline double scaled(float x)
+{
+    int bits = __float_as_int(x);
+    return __hiloint2double(bits >> 3 & int(0x8FFFFFFF), bits << 29);
+}
+__device__ inline double unscaled(double x) { return x * 0x1p896; }
+
+/* Chain sums of a thread, scaled: rows 16 warp + g and + 8 of the tile; squares in all lanes of a
+ * row. */
 struct chain_sums {
     double t[COLUMN_TILES][4], squares[2];
 };
@@ -269,9 +280,9 @@ __device__ inline void add_segment(chain_sums &chain, const products &sum, const
 #pragma unroll
     for (int n = 0; n < COLUMN_TILES; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) chain.t[n][i] += double(sum.sum(n, i));
-    chain.squares[0] += double(join_squares(add_squares(add_squares(0, x.x0[0]), x.x0[1])));
-    chain.squares[1] += double(join_squares(add_squares(add_squares(0, x.x8[0]), x.x8[1])));
+        for (int i = 0; i < 4; i++) chain.t[n][i] += scaled(sum.sum(n, i));
+    chain.squares[0] += scaled(join_squares(add_squares(add_squares(0, x.x0[0]), x.x0[1])));
+    chain.squares[1] += scaled(join_squares(add_squares(add_squares(0, x.x8[0]), x.x8[1])));
 }
 
 /* chain[row][column] of one warpgroup's chain. */
@@ -282,10 +293,10 @@ __device__ inline void put_chain(double *to, const chain_sums &chain, unsigned r
         double *at = to + (row + 8 * h) * SUMS;
 #pragma unroll
         for (int n = 0; n < COLUMN_TILES; n++) {
-            at[8 * n + 2 * t] = chain.t[n][2 * h];
-            at[8 * n + 2 * t + 1] = chain.t[n][2 * h + 1];
+            at[8 * n + 2 * t] = unscaled(chain.t[n][2 * h]);
+            at[8 * n + 2 * t + 1] = unscaled(chain.t[n][2 * h + 1]);
         }
-        if (t == 0) at[MIXES] = chain.squares[h];
+        if (t == 0) at[MIXES] = unscaled(chain.squares[h]);
     }
 }
 

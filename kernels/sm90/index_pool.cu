@@ -310,7 +310,9 @@ __global__ void __launch_bounds__(threads, resident) score_pool(score_job j, int
 /* Blocks are copied whole from 16-byte addresses. */
 bool index_sm90::own_keys_fit(const score_job &job)
 {
-    return (job.pool ? job.block == block : job.n <= DSF_INDEX_LONE_ROWS) && job.c % block == 0;
+    if (job.c % block != 0) return false;
+    if (job.pool) return job.block == block;
+    return job.n <= DSF_INDEX_LONE_ROWS || job.n * job.entries <= DSF_INDEX_LONE_SCORES;
 }
 
 dsf_status index_sm90::score_own_keys(const score_job &job, cudaStream_t stream)

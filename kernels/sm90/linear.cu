@@ -6,6 +6,7 @@
  * same bits in any company, and a term passes 4 + groups + 5 roundings: the contract's bound has 12
  * + groups. Operands expand exactly: codes times powers of two are f32 numbers. */
 #include "sm90/linear_plain.cuh"
+#include "sm90/ptx.cuh"
 
 extern "C" {
 #include "ops/linear.h"
@@ -60,6 +61,8 @@ template <typename RESULT> struct bf16 {
 template <typename OPERANDS>
 __global__ void __launch_bounds__(32 * warps) linear_kernel(OPERANDS p, shape d)
 {
+    ptx::griddepcontrol_launch_dependents();
+    ptx::griddepcontrol_wait();
     int lane = threadIdx.x % 32;
     int64_t column = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
     if (column >= d.columns) return;
@@ -71,9 +74,11 @@ template <typename OPERANDS>
 dsf_status launch(const dsf_launch *lc, const OPERANDS &p, const shape &d)
 {
     dim3 grid(dsf_blocks(d.columns, warps), min(dsf_blocks(d.n, rows), unsigned(most_y)));
-    linear_kernel<<<grid, 32 * warps, 0, dsf_stream(lc)>>>(p, d);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    OPERANDS operands = p;
+    shape sizes = d;
+    void *args[] = {&operands, &sizes};
+    return linear_plain::launch_early(reinterpret_cast<const void *>(linear_kernel<OPERANDS>), grid,
+                                      32 * warps, dsf_stream(lc), args);
 }
 
 template <typename RESULT> dsf_status launch_bf16(const dsf_launch *lc, const void *args)

@@ -28,7 +28,7 @@ constexpr int band = 8; /* column tiles that share the tokens while these are in
 
 struct shape {
     int64_t n, k, o, groups;
-    int column_tiles, token_tiles, tiles, lag;
+    int column_tiles, token_tiles, tiles;
     linear_plain::grouped plain; /* wo_a */
 };
 
@@ -112,10 +112,9 @@ __device__ inline void consume(const shape &p, RESULT *out, uint32_t bars, uint3
     ring r = {stages<N>, 0, 0};
     int thread = threadIdx.x - 128, warp = thread / 32;
     uint32_t w = data + warp / 4 * 64 * row_bytes, x = data + weight_bytes;
-    int chunks = int((p.k + depth - 1) / depth), lag = min(p.lag, chunks);
+    int chunks = int((p.k + depth - 1) / depth);
     for (int t = blockIdx.x / SHARE; t < p.tiles; t += gridDim.x / SHARE) {
         float acc[N / 2] = {}, part[N / 2];
-        if (warp >= 4 && lag > 0) ptx::bar_sync(1, consumers);
         for (int k0 = 0; k0 < chunks; k0 += blocks) {
             int end = min(k0 + blocks, chunks), last = 0;
             for (int k = k0; k < end; k++) {
@@ -126,7 +125,6 @@ __device__ inline void consume(const shape &p, RESULT *out, uint32_t bars, uint3
                     ptx::wgmma_wait_group<1>();
                     release<SHARE>(empty(bars, last));
                 }
-                if (warp < 4 && k + 1 == lag) ptx::bar_arrive(1, consumers);
                 last = r.at;
                 r.next();
             }
@@ -157,6 +155,7 @@ __global__ void __launch_bounds__(threads, 1)
                 const __grid_constant__ shape p, RESULT *out)
 {
     extern __shared__ uint8_t shared[];
+    ptx::griddepcontrol_launch_dependents();
     uint32_t base = (ptx::smem(shared) + 1023) & ~1023u, data = base + 1024;
     if (threadIdx.x == 0) {
         ptx::prefetch_tensormap(&w);
@@ -168,6 +167,7 @@ __global__ void __launch_bounds__(threads, 1)
         ptx::fence_mbarrier_init();
     }
     sync_blocks<SHARE>();
+    ptx::griddepcontrol_wait(); /* for the tokens, and the weights that wo_a expands before */
     if (threadIdx.x < 128) {
         ptx::setmaxnreg_dec<producer_registers>();
         if (threadIdx.x == 0) produce<N, SHARE>(&w, &x, p, base, data);
@@ -189,7 +189,6 @@ template <typename RESULT, bool GROUPED, int N, int SHARE> dsf_status launch_man
                int((j.o + SHARE * columns - 1) / (SHARE * columns)),
                int((j.n + N - 1) / N),
                0,
-               j.tile.each,
                j.plain};
     int64_t tiles = j.groups * p.column_tiles * p.token_tiles;
     if (tiles > INT32_MAX)
@@ -197,18 +196,9 @@ template <typename RESULT, bool GROUPED, int N, int SHARE> dsf_status launch_man
     p.tiles = int(tiles);
     RESULT *out = static_cast<RESULT *>(j.out);
     void *args[] = {&w, &x, &p, &out};
-    cudaLaunchAttribute attribute;
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {SHARE, 1, 1};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(unsigned(min(tiles, int64_t(multiprocessors() / SHARE)) * SHARE));
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = size_t(j.tile.shared);
-    config.stream = j.stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    return launch(reinterpret_cast<const void *>(many_kernel<RESULT, GROUPED, N, SHARE>), config,
-                  args);
+    int64_t blocks = min(tiles, int64_t(multiprocessors() / SHARE)) * SHARE;
+    const void *kernel = reinterpret_cast<const void *>(many_kernel<RESULT, GROUPED, N, SHARE>);
+    return launch(kernel, blocks, threads, SHARE, j, args);
 }
 
 template <typename RESULT, bool GROUPED, int N> dsf_status choose_share(const job &j)

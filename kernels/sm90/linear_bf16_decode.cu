@@ -194,6 +194,7 @@ __global__ void __launch_bounds__(threads, 1)
                const __grid_constant__ shape p, RESULT *out)
 {
     extern __shared__ uint8_t shared[];
+    ptx::griddepcontrol_launch_dependents();
     uint32_t start = ptx::smem(shared), base = (start + 1023) & ~1023u, data = base + 1024;
     uint32_t parts = data + p.stages * stage_bytes<N>;
     meeting m = meeting_of<N>(p, base, parts);
@@ -210,7 +211,6 @@ __global__ void __launch_bounds__(threads, 1)
     }
     __syncthreads();
     if (p.cluster > 1) ptx::cluster_arrive_relaxed();
-    ptx::griddepcontrol_launch_dependents();
     if (threadIdx.x >= consumers) {
         if (threadIdx.x == consumers) producer<N>{&w, &x, p, s, base, data}.run();
     } else if (p.cluster == 1) {
@@ -234,25 +234,10 @@ template <int N, typename RESULT> dsf_status launch_few(const job &j)
     if (tiles > INT32_MAX / 16)
         return DSF_FAIL(DSF_EINVAL, "linear: %lld tiles, at most 2^27", (long long)tiles);
     shape p = {j.n, j.k, j.o, int(token_tiles), int(tiles), t.cluster, t.each, t.stages};
-    cudaLaunchAttribute attribute[2];
-    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[0].val.programmaticStreamSerializationAllowed = 1;
-    attribute[1].id = cudaLaunchAttributeClusterDimension;
-    attribute[1].val.clusterDim = {unsigned(t.cluster), 1, 1};
-    int64_t grid = t.cluster > 1 ? tiles * t.cluster : min(tiles, int64_t(multiprocessors()));
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(unsigned(grid));
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = size_t(t.shared);
-    config.stream = j.stream;
-    config.attrs = attribute;
-    config.numAttrs = 2;
+    int64_t blocks = t.cluster > 1 ? tiles * t.cluster : min(tiles, int64_t(multiprocessors()));
     void *args[] = {&w, &x, &p, &out};
     const void *kernel = reinterpret_cast<const void *>(few_kernel<N, RESULT>);
-    if (t.cluster > 8)
-        DSF_CUDA_TRY(
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-    return launch(kernel, config, args);
+    return launch(kernel, blocks, threads, t.cluster, j, args);
 }
 
 template <typename RESULT> dsf_status choose_tokens(const job &j)

@@ -4,7 +4,7 @@
  * shared memory. Two consumer warpgroups of 64 tokens: for each block of 32 along K one wgmma
  * m64n128k32 from zero into one of two part accumulators, while the other is promoted:
  * acc = fmaf(part, sx sw, acc), blocks ascending. A third warpgroup feeds: one thread the copy
- * engine, three warps the scales. A cluster of two blocks with different tokens shares each weight
+ * engine and all 128 the scales. A cluster of two blocks with different tokens shares each weight
  * tile: every block loads half of it into both.
  *
  * A step of both warpgroups: 512 cycles of the tensor core, 512 of FFMA issue and about 130 of
@@ -19,7 +19,6 @@ constexpr int TOKENS = 128, OUTPUTS = 128, STAGES = 5;
 constexpr int CONSUMERS = 2; /* warpgroups of 64 tokens */
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int AHEAD = 4;                     /* stages whose scales are asked for together */
-constexpr int SCALE_WARPS = 3;               /* one for the weights', two for the tokens' */
 constexpr int OUT_CHUNKS = OUTPUTS * 2 / 16; /* of 16 bytes in a row of the tile's result */
 
 struct __align__(1024) stage
@@ -40,105 +39,65 @@ static_assert(sizeof(shared_memory) <= 232448, "a multiprocessor's shared memory
 
 using ring = g8::ring<STAGES>;
 
-/* First token and first output of tile `u` of this block. Bands of 8 output tiles: what one wave
- * reads stays in the L2. */
+/* First token and first output of this block's tile in the cluster's u-th group. Bands of 8 output
+ * tiles: what one wave reads stays in the L2. */
 template <int CLUSTER>
-__device__ void tile_at(const g8::operands &p, int u, int rank, int *token, int *output)
+__device__ void tile_at(const g8::operands &p, int u, int *token, int *output)
 {
     constexpr int BAND = 8;
-    int groups = p.token_tiles / CLUSTER;
+    int groups = p.token_tiles / CLUSTER, rank = int(blockIdx.x) % CLUSTER;
     int band = u / (BAND * groups), rest = u - band * BAND * groups;
     int width = min(BAND, p.output_tiles - band * BAND);
     *token = (rest / width * CLUSTER + rank) * TOKENS;
     *output = (band * BAND + rest % width) * OUTPUTS;
 }
 
-/* Tiles u = first, first + step, ... < tiles belong to the cluster. */
-template <int CLUSTER> struct share {
-    int first = int(blockIdx.x) / CLUSTER, step = int(gridDim.x) / CLUSTER, tiles;
-    __device__ explicit share(const g8::operands &p)
-        : tiles(p.token_tiles / CLUSTER * p.output_tiles)
-    {
-    }
-};
-
+/* A warpgroup: every thread brings the scales of one token, the first also asks the copy engine for
+ * the codes, lanes 0..3 of warp 1 bring the scales of a group of 32 outputs each. */
 template <int CLUSTER>
-__device__ void feed_tiles(shared_memory &sh, const g8::maps &m, const g8::operands &p, int rank)
+__device__ void feed(shared_memory &sh, const g8::maps &m, const g8::operands &p, int thread)
 {
+    int group = thread - 32;
+    bool outputs = group >= 0 && group < OUTPUTS / 32;
     constexpr int W_ROWS = OUTPUTS / CLUSTER;
-    share<CLUSTER> mine(p);
+    int rank = int(blockIdx.x) % CLUSTER;
     ring at;
-    for (int u = mine.first; u < mine.tiles; u += mine.step) {
+    for (int u = int(blockIdx.x) / CLUSTER; u < p.token_tiles / CLUSTER * p.output_tiles;
+         u += int(gridDim.x) / CLUSTER) {
         int token, output;
-        tile_at<CLUSTER>(p, u, rank, &token, &output);
-        for (int s = 0; s < p.steps; s++, at.advance()) {
-            stage &to = sh.ring[at.slot];
-            uint32_t full = ptx::smem(&sh.full[at.slot]);
-            ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
-            ptx::mbarrier_arrive_expect_tx(full, sizeof to.x + sizeof to.w);
-            ptx::cp_async_bulk_tensor_2d(ptx::smem(to.x), &m.x, full, s * g8::STEP, token);
-            uint32_t w = ptx::smem(to.w) + uint32_t(rank * W_ROWS * g8::STEP);
-            if (CLUSTER == 1)
-                ptx::cp_async_bulk_tensor_2d(w, &m.w, full, s * g8::STEP, output);
-            else
-                ptx::cp_async_bulk_tensor_2d_multicast(w, &m.w, full, s * g8::STEP,
-                                                       output + rank * W_ROWS, (1 << CLUSTER) - 1);
-        }
-    }
-}
-
-/* Lanes 0..3 of one warp: a group of 32 outputs each. */
-template <int CLUSTER>
-__device__ void feed_output_scales(shared_memory &sh, const g8::operands &p, int rank, int lane)
-{
-    share<CLUSTER> mine(p);
-    ring at;
-    for (int u = mine.first; u < mine.tiles; u += mine.step) {
-        int token, output;
-        tile_at<CLUSTER>(p, u, rank, &token, &output);
-        const uint32_t *row = lane < 4 ? g8::output_scales(p, output / 32 + lane) : nullptr;
+        tile_at<CLUSTER>(p, u, &token, &output);
+        const uint32_t *x_row = g8::token_scales(p, token + thread);
+        const uint32_t *w_row = outputs ? g8::output_scales(p, 0, output / 32 + group) : nullptr;
         for (int s = 0; s < p.steps; s += AHEAD) {
-            g8::scale_words<AHEAD> words;
-            words.load(row, s, 1, p.steps);
+            g8::scale_words<AHEAD> x, w;
+            x.load(x_row, s, 1, p.steps);
+            w.load(w_row, s, 1, p.steps);
 #pragma unroll 1
             for (int i = 0; i < AHEAD; i++) {
                 if (s + i >= p.steps) break;
+                stage &to = sh.ring[at.slot];
+                uint32_t full = ptx::smem(&sh.full[at.slot]);
                 ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
-                if (lane < 4) {
-                    float *to = reinterpret_cast<float *>(sh.ring[at.slot].sw) + lane;
-                    float4 f = g8::expand_scales(words.next());
-                    to[0] = f.x, to[4] = f.y, to[8] = f.z, to[12] = f.w;
+                if (thread == 0) {
+                    ptx::mbarrier_arrive_expect_tx(full, sizeof to.x + sizeof to.w);
+                    ptx::cp_async_bulk_tensor_2d(ptx::smem(to.x), &m.x, full, (s + i) * g8::STEP,
+                                                 token);
+                    uint32_t w = ptx::smem(to.w) + uint32_t(rank * W_ROWS * g8::STEP);
+                    if (CLUSTER == 1)
+                        ptx::cp_async_bulk_tensor_2d(w, &m.w[0], full, (s + i) * g8::STEP, output);
+                    else
+                        ptx::cp_async_bulk_tensor_2d_multicast(w, &m.w[0], full, (s + i) * g8::STEP,
+                                                               output + rank * W_ROWS,
+                                                               (1 << CLUSTER) - 1);
+                }
+                to.sx[thread] = g8::expand_scales(x.next());
+                if (outputs) {
+                    float *sw = reinterpret_cast<float *>(to.sw) + group;
+                    float4 f = g8::expand_scales(w.next());
+                    sw[0] = f.x, sw[4] = f.y, sw[8] = f.z, sw[12] = f.w;
                 }
                 __syncwarp();
-                if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.full[at.slot]));
-                at.advance();
-            }
-        }
-    }
-}
-
-/* 64 threads, two rows of the tile each. */
-template <int CLUSTER>
-__device__ void feed_token_scales(shared_memory &sh, const g8::operands &p, int rank, int thread)
-{
-    share<CLUSTER> mine(p);
-    ring at;
-    for (int u = mine.first; u < mine.tiles; u += mine.step) {
-        int token, output;
-        tile_at<CLUSTER>(p, u, rank, &token, &output);
-        const uint32_t *row[2];
-        for (int i = 0; i < 2; i++) row[i] = g8::token_scales(p, token + thread + i * TOKENS / 2);
-        for (int s = 0; s < p.steps; s += AHEAD) {
-            g8::scale_words<AHEAD> words[2];
-            for (int r = 0; r < 2; r++) words[r].load(row[r], s, 1, p.steps);
-#pragma unroll 1
-            for (int i = 0; i < AHEAD; i++) {
-                if (s + i >= p.steps) break;
-                ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
-                sh.ring[at.slot].sx[thread] = g8::expand_scales(words[0].next());
-                sh.ring[at.slot].sx[thread + TOKENS / 2] = g8::expand_scales(words[1].next());
-                __syncwarp();
-                if (thread % 32 == 0) ptx::mbarrier_arrive(ptx::smem(&sh.full[at.slot]));
+                if (thread % 32 == 0) ptx::mbarrier_arrive(full);
                 at.advance();
             }
         }
@@ -192,33 +151,33 @@ __device__ void store_tile(const float (&acc)[64], uint4 *rows, const g8::operan
         ptx::stmatrix_x4(ptx::smem(&rows[row * OUT_CHUNKS + ((j + lane / 16) ^ (row & 7))]), v);
     }
     __syncwarp();
+    const g8::matrix &y = p.of[0];
     int column = output + lane % 16 * 8;
     for (int i = 0; i < 8; i++) {
         int r = 2 * i + lane / 16;
         int t = token + first_row + r;
         if (t >= p.n) continue;
         uint4 v = rows[r * OUT_CHUNKS + (lane % 16 ^ (r & 7))];
-        uint16_t *to = p.out + int64_t(t) * p.o + column;
-        if (p.o % 8 == 0 && column < p.o) {
+        uint16_t *to = y.out + int64_t(t) * y.o + column;
+        if (y.o % 8 == 0 && column < y.o) {
             *reinterpret_cast<uint4 *>(to) = v;
         } else {
             const uint32_t word[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
             for (int c = 0; c < 8; c++)
-                if (column + c < p.o) to[c] = uint16_t(word[c / 2] >> (c % 2 * 16));
+                if (column + c < y.o) to[c] = uint16_t(word[c / 2] >> (c % 2 * 16));
         }
     }
     __syncwarp();
 }
 
-template <int CLUSTER>
-__device__ void consume(shared_memory &sh, const g8::operands &p, int rank, int group)
+template <int CLUSTER> __device__ void consume(shared_memory &sh, const g8::operands &p, int group)
 {
     int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
     int first_row = group * 64 + warp * 16, my_row = first_row + lane / 4;
-    share<CLUSTER> mine(p);
+    int u = int(blockIdx.x) / CLUSTER, stride = int(gridDim.x) / CLUSTER;
+    int tiles = p.token_tiles / CLUSTER * p.output_tiles;
     ring at;
-    if (mine.first >= mine.tiles) return;
 
     float acc[64], even[64], odd[64];
 #pragma unroll
@@ -232,10 +191,9 @@ __device__ void consume(shared_memory &sh, const g8::operands &p, int rank, int 
     multiply(even, x0, w0, 0);
     float4 sa = sh.ring[0].sx[my_row], sb = sh.ring[0].sx[my_row + 8];
     products s0(sa.x, sb.x, sh.ring[0].sw[0]);
-    int u = mine.first;
     do { /* loops that run at least once: ptxas then knows that nothing is in flight after them */
         int token, output;
-        tile_at<CLUSTER>(p, u, rank, &token, &output);
+        tile_at<CLUSTER>(p, u, &token, &output);
         int s = 0;
         do {
             const float4 *sw = sh.ring[at.slot].sw;
@@ -260,7 +218,7 @@ __device__ void consume(shared_memory &sh, const g8::operands &p, int rank, int 
              * compiler wait for the accumulators in flight. */
             uint32_t empty = ptx::smem(&sh.empty[at.slot]);
             at.advance();
-            if (s + 1 < p.steps || u + mine.step < mine.tiles)
+            if (s + 1 < p.steps || u + stride < tiles)
                 ptx::mbarrier_wait(ptx::smem(&sh.full[at.slot]), at.parity);
             multiply(even, x0 + DESC_STAGE * uint64_t(at.slot), w0 + DESC_STAGE * uint64_t(at.slot),
                      0);
@@ -281,20 +239,20 @@ __device__ void consume(shared_memory &sh, const g8::operands &p, int rank, int 
         store_tile(acc, &sh.out[first_row * OUT_CHUNKS], p, token, output, first_row, lane);
 #pragma unroll
         for (int i = 0; i < 64; i++) acc[i] = 0;
-    } while ((u += mine.step) < mine.tiles);
+    } while ((u += stride) < tiles);
 }
 
 template <int CLUSTER>
 __global__ void __launch_bounds__(THREADS, 1)
     linear_g8(const __grid_constant__ g8::maps m, const __grid_constant__ g8::operands p)
 {
+    ptx::griddepcontrol_launch_dependents();
     extern __shared__ __align__(1024) uint8_t raw[];
     auto &sh = *reinterpret_cast<shared_memory *>(raw);
-    int rank = CLUSTER == 1 ? 0 : int(ptx::cluster_ctarank());
     int group = __shfl_sync(0xFFFFFFFFu, int(threadIdx.x) / 128, 0);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            ptx::mbarrier_init(ptx::smem(&sh.full[i]), 1 + SCALE_WARPS);
+            ptx::mbarrier_init(ptx::smem(&sh.full[i]), 1 + 4); /* copy engine, warps that feed */
             ptx::mbarrier_init(ptx::smem(&sh.empty[i]), CONSUMERS * 4 * CLUSTER);
         }
         ptx::fence_mbarrier_init();
@@ -303,22 +261,13 @@ __global__ void __launch_bounds__(THREADS, 1)
         __syncthreads();
     else
         ptx::cluster_sync();
-    ptx::griddepcontrol_launch_dependents();
     ptx::griddepcontrol_wait();
-
     if (group == CONSUMERS) {
         ptx::setmaxnreg_dec<40>();
-        int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
-        if (warp == 0) {
-            if (lane == 0) feed_tiles<CLUSTER>(sh, m, p, rank);
-        } else if (warp == 1) {
-            feed_output_scales<CLUSTER>(sh, p, rank, lane);
-        } else {
-            feed_token_scales<CLUSTER>(sh, p, rank, int(threadIdx.x) % 64);
-        }
+        feed<CLUSTER>(sh, m, p, int(threadIdx.x) % 128);
     } else {
         ptx::setmaxnreg_inc<232>();
-        consume<CLUSTER>(sh, p, rank, group);
+        consume<CLUSTER>(sh, p, group);
     }
     if (CLUSTER > 1) ptx::cluster_sync(); /* the other block still writes and arrives here */
 }
@@ -357,15 +306,33 @@ dsf_status pack(const dsf_launch *lc, const dsf_linear_g8_args *a)
 extern "C" dsf_status dsf_linear_g8_sm90fp8(const dsf_launch *lc, const void *args)
 {
     auto a = static_cast<const dsf_linear_g8_args *>(args);
-    int64_t k = a->w.dim[1];
-    dsf_g8_tile t = dsf_linear_g8_sm90fp8_tile(a->out.dim[0], k, a->out.dim[1]);
-    if (t.slices > 1) return g8::launch_slices(lc, a, t);
-    if (t.slices == 1) return g8::launch_decode(lc, a, t);
+    g8::problem q = {a->x, {{a->out, a->w, a->s}, {}}, 1};
+    int64_t k = a->x.dim[1];
+    dsf_g8_tile t = dsf_linear_g8_sm90fp8_tile(a->x.dim[0], k, a->out.dim[1], 0);
+    if (t.slices > 1) return g8::launch_slices(lc, q, t);
+    if (t.slices == 1) return g8::launch_decode(lc, q, t);
     if (!t.direct) DSF_TRY(pack(lc, a));
     g8::maps m = {};
-    DSF_TRY(g8::make_maps(&m, a, t, t.direct ? a->x.data : lc->scratch, t.direct ? k + k / 32 : k,
+    DSF_TRY(g8::make_maps(&m, q, t, t.direct ? a->x.data : lc->scratch, t.direct ? k + k / 32 : k,
                           OUTPUTS / t.cluster));
-    g8::operands p = g8::make_operands(a, t);
+    g8::operands p = g8::make_operands(q, t);
     return t.cluster == 1 ? g8::launch(linear_g8<1>, lc, t, THREADS, sizeof(shared_memory), m, p)
                           : g8::launch(linear_g8<2>, lc, t, THREADS, sizeof(shared_memory), m, p);
+}
+
+extern "C" dsf_status dsf_linear_g8_pair_sm90fp8(const dsf_launch *lc, const void *args)
+{
+    auto a = static_cast<const dsf_linear_g8_pair_args *>(args);
+    g8::problem q = {a->x, {{a->out_a, a->w_a, a->s_a}, {a->out_b, a->w_b, a->s_b}}, 2};
+    dsf_g8_tile t =
+        dsf_linear_g8_sm90fp8_tile(a->x.dim[0], a->x.dim[1], a->out_a.dim[1], a->out_b.dim[1]);
+    return t.slices > 1 ? g8::launch_slices(lc, q, t) : g8::launch_decode(lc, q, t);
+}
+
+extern "C" dsf_status dsf_linear_g8_pair_sm90(const dsf_launch *lc, const void *args)
+{
+    auto p = static_cast<const dsf_linear_g8_pair_args *>(args);
+    dsf_linear_g8_args a = {p->out_a, p->x, p->w_a, p->s_a}, b = {p->out_b, p->x, p->w_b, p->s_b};
+    DSF_TRY(dsf_linear_g8_sm90(lc, &a));
+    return dsf_linear_g8_sm90(lc, &b);
 }

@@ -19,16 +19,32 @@ constexpr int BLOCKS = STEP / 32;   /* scale blocks of it: one wgmma k32 each */
 constexpr int DESC_BLOCK = 32 >> 4; /* one block along K on a matrix descriptor */
 
 struct maps {
-    CUtensorMap x, w;
+    CUtensorMap x, w[2];
+};
+
+struct matrix {
+    uint16_t *out;    /* [n, o] */
+    const uint8_t *s; /* [ceil(o/32), k/32] */
+    int o;
 };
 
 struct operands {
-    uint16_t *out;    /* [n, o] */
+    matrix of[2];     /* a second one, with few tokens */
     const uint8_t *x; /* [n, k + k/32] */
-    const uint8_t *s; /* [ceil(o/32), k/32] */
-    int n, k, o;
-    int direct; /* x may be loaded by the copy engine */
-    int token_tiles, output_tiles, steps;
+    int n, k;
+    int direct; /* x may be loaded by the copy engine; else 8 or 4 bytes at a time */
+    int units_of_8;
+    int token_tiles, steps;
+    int output_tiles, first_tiles; /* of both matrices, of the first */
+};
+
+/* Tile u of the outputs of both matrices. */
+struct place {
+    int which, tile;
+    __device__ place(const operands &p, int u)
+        : which(u >= p.first_tiles), tile(which ? u - p.first_tiles : u)
+    {
+    }
 };
 
 /* Place in the ring of stages, and the parity its barriers have there. */
@@ -51,10 +67,11 @@ __device__ inline const uint32_t *token_scales(const operands &p, int t)
                    : nullptr;
 }
 
-/* Scale bytes of the 32 outputs of row block `b`, NULL past the end. */
-__device__ inline const uint32_t *output_scales(const operands &p, int b)
+/* Scale bytes of the 32 outputs of row block `b` of a matrix, NULL past the end. */
+__device__ inline const uint32_t *output_scales(const operands &p, int which, int b)
 {
-    return b < (p.o + 31) / 32 ? reinterpret_cast<const uint32_t *>(p.s + int64_t(b) * (p.k / 32))
+    const matrix &m = p.of[which];
+    return b < (m.o + 31) / 32 ? reinterpret_cast<const uint32_t *>(m.s + int64_t(b) * (p.k / 32))
                                : nullptr;
 }
 
@@ -85,7 +102,7 @@ template <int AHEAD> struct scale_words {
 __device__ inline void copy_x(uint32_t to, const operands &p, int step, int rows, int lane,
                               uint32_t bar)
 {
-    int record = p.k + p.k / 32, shift = record % 8 == 0 ? 4 : 5, unit = STEP >> shift;
+    int record = p.k + p.k / 32, shift = p.units_of_8 ? 4 : 5, unit = STEP >> shift;
     const uint8_t *from = p.x + step * STEP;
     for (int i = lane; i < rows << shift; i += 32) {
         int row = i >> shift, column = (i - (row << shift)) * unit;
@@ -99,37 +116,68 @@ __device__ inline void copy_x(uint32_t to, const operands &p, int step, int rows
     ptx::cp_async_mbarrier_arrive_noinc(bar);
 }
 
-/* The scales of the 4 blocks of a step. */
+/* The scales of the 4 blocks of a step. Bytes of equal bits, 0 and 255, are no plain exponents. */
 __device__ inline float4 expand_scales(uint32_t v)
 {
-    return make_float4(num::e8m0_to_f32(v & 255), num::e8m0_to_f32(v >> 8 & 255),
-                       num::e8m0_to_f32(v >> 16 & 255), num::e8m0_to_f32(v >> 24));
+    uint32_t changes = (v ^ v >> 1) & 0x7F7F7F7Fu; /* a byte of 0: its bits are equal */
+    if ((changes - 0x01010101u) & 0x80808080u)
+        return make_float4(num::e8m0_to_f32(v & 255), num::e8m0_to_f32(v >> 8 & 255),
+                           num::e8m0_to_f32(v >> 16 & 255), num::e8m0_to_f32(v >> 24));
+    return make_float4(
+        __uint_as_float(v << 23 & 0x7F800000u), __uint_as_float(v << 15 & 0x7F800000u),
+        __uint_as_float(v << 7 & 0x7F800000u), __uint_as_float(v >> 1 & 0x7F800000u));
 }
 
-/* Boxes of one step: `tokens` rows of x, `w_rows` rows of w. x: its codes, `pitch` bytes apart. */
-static inline dsf_status make_maps(maps *m, const dsf_linear_g8_args *a, const dsf_g8_tile &t,
-                                   const void *x, int64_t pitch, int w_rows)
+/* One product, or two of the same x. */
+struct problem {
+    dsf_tensor x;
+    struct {
+        dsf_tensor out, w, s;
+    } of[2];
+    int matrices;
+};
+
+/* What a tile says of shapes, and where x lies. */
+static inline dsf_g8_tile at_address(dsf_g8_tile t, const problem &q)
 {
-    int64_t n = a->out.dim[0], k = a->w.dim[1];
-    if (pitch % 16 == 0)
-        DSF_TRY(dsf_tensormap_bytes(&m->x, {x, n, k, pitch, uint32_t(t.tokens), STEP},
+    t.direct = t.direct && reinterpret_cast<intptr_t>(q.x.data) % 16 == 0;
+    return t;
+}
+
+/* What one load brings: `tokens` rows of x, `w_rows` rows of w, of one step or of `slices` steps
+ * one after the other. x: its codes, `pitch` bytes apart. */
+static inline dsf_status make_maps(maps *m, const problem &q, const dsf_g8_tile &t, const void *x,
+                                   int64_t pitch, int w_rows)
+{
+    int64_t n = q.x.dim[0], k = q.x.dim[1];
+    uint32_t pieces = t.slices > 1 ? uint32_t(t.slices) : 0;
+    if (n == 1) pitch = (pitch + 15) / 16 * 16; /* there is no second row */
+    if (t.direct || !t.slices)
+        DSF_TRY(dsf_tensormap_bytes(&m->x, {x, n, k, pitch, uint32_t(t.tokens), STEP, pieces},
                                     CU_TENSOR_MAP_SWIZZLE_128B));
-    return dsf_tensormap_bytes(&m->w, {a->w.data, a->w.dim[0], k, k, uint32_t(w_rows), STEP},
-                               CU_TENSOR_MAP_SWIZZLE_128B);
+    for (int i = 0; i < q.matrices; i++)
+        DSF_TRY(dsf_tensormap_bytes(
+            &m->w[i], {q.of[i].w.data, q.of[i].w.dim[0], k, k, uint32_t(w_rows), STEP, pieces},
+            CU_TENSOR_MAP_SWIZZLE_128B));
+    return DSF_OK;
 }
 
-static inline operands make_operands(const dsf_linear_g8_args *a, const dsf_g8_tile &t)
+static inline operands make_operands(const problem &q, const dsf_g8_tile &t)
 {
-    return {data_of<uint16_t>(a->out),
-            data_of<const uint8_t>(a->x),
-            data_of<const uint8_t>(a->s),
-            int(a->out.dim[0]),
-            int(a->w.dim[1]),
-            int(a->out.dim[1]),
-            t.direct,
-            int(t.token_tiles),
-            int(t.output_tiles),
-            t.steps};
+    operands p = {};
+    for (int i = 0; i < q.matrices; i++)
+        p.of[i] = {data_of<uint16_t>(q.of[i].out), data_of<const uint8_t>(q.of[i].s),
+                   int(q.of[i].out.dim[1])};
+    p.x = data_of<const uint8_t>(q.x);
+    p.n = int(q.x.dim[0]);
+    p.k = int(q.x.dim[1]);
+    p.direct = t.direct;
+    p.units_of_8 = ((q.x.dim[1] + q.x.dim[1] / 32) | reinterpret_cast<intptr_t>(q.x.data)) % 8 == 0;
+    p.token_tiles = int(t.token_tiles);
+    p.steps = t.steps;
+    p.output_tiles = int(t.output_tiles);
+    p.first_tiles = int(t.first_tiles);
+    return p;
 }
 
 /* Queues a kernel that may start before the one in front of it ends. */
@@ -150,7 +198,7 @@ static inline dsf_status launch_overlapped(KERNEL *kernel, const dsf_launch *lc,
     return DSF_OK;
 }
 
-/* The same with shared memory and clusters as the tile says. */
+/* The same with shared memory, blocks and clusters as the tile says. */
 template <typename KERNEL>
 static inline dsf_status launch(KERNEL *kernel, const dsf_launch *lc, const dsf_g8_tile &t,
                                 int threads, size_t shared, const maps &m, const operands &p)
@@ -170,13 +218,13 @@ static inline dsf_status launch(KERNEL *kernel, const dsf_launch *lc, const dsf_
     config.dynamicSmemBytes = shared;
     config.stream = dsf_stream(lc);
     config.attrs = attr;
-    config.numAttrs = 2;
+    config.numAttrs = t.cluster > 1 ? 2 : 1;
     DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, m, p));
     return DSF_OK;
 }
 
-dsf_status launch_decode(const dsf_launch *lc, const dsf_linear_g8_args *a, const dsf_g8_tile &t);
-dsf_status launch_slices(const dsf_launch *lc, const dsf_linear_g8_args *a, const dsf_g8_tile &t);
+dsf_status launch_decode(const dsf_launch *lc, const problem &q, const dsf_g8_tile &t);
+dsf_status launch_slices(const dsf_launch *lc, const problem &q, const dsf_g8_tile &t);
 
 } // namespace g8
 

@@ -49,12 +49,14 @@ __device__ void load_x(typename tile<TOKENS>::shared_memory &sh, const g8::maps 
 /* Announces all that the copy engine brings to a stage and asks for the weights. */
 template <int TOKENS>
 __device__ void load_w(typename tile<TOKENS>::shared_memory &sh, const g8::maps &m,
-                       const g8::operands &p, int slot, int step, int output)
+                       const g8::operands &p, int slot, int step, int u)
 {
     using T = tile<TOKENS>;
     uint32_t full = ptx::smem(&sh.full[slot]);
     ptx::mbarrier_arrive_expect_tx(full, uint32_t(T::W_BYTES + (p.direct ? T::X_BYTES : 0)));
-    ptx::cp_async_bulk_tensor_2d(ptx::smem(sh.w[slot]), &m.w, full, step * g8::STEP, output);
+    g8::place at(p, u);
+    ptx::cp_async_bulk_tensor_2d(ptx::smem(sh.w[slot]), &m.w[at.which], full, step * g8::STEP,
+                                 at.tile * T::OUTPUTS);
 }
 
 template <int TOKENS>
@@ -63,10 +65,11 @@ __device__ void feed_tiles(typename tile<TOKENS>::shared_memory &sh, const g8::m
 {
     using T = tile<TOKENS>;
     typename T::ring at;
+    if (p.direct) ptx::prefetch_tensormap(&m.x);
     int early = 0, step = 0;
     for (int u = int(blockIdx.x); u < p.output_tiles && early < T::STAGES; u += int(gridDim.x))
         for (int s = 0; s < p.steps && early < T::STAGES; s++, early++)
-            load_w<TOKENS>(sh, m, p, early, s, u * T::OUTPUTS);
+            load_w<TOKENS>(sh, m, p, early, s, u);
     ptx::griddepcontrol_wait();
     for (int i = 0; i < early; i++) {
         load_x<TOKENS>(sh, m, p, i, step);
@@ -77,7 +80,7 @@ __device__ void feed_tiles(typename tile<TOKENS>::shared_memory &sh, const g8::m
         for (int s = 0; s < p.steps; s++, at.advance()) {
             if (count++ < early) continue;
             ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
-            load_w<TOKENS>(sh, m, p, at.slot, s, u * T::OUTPUTS);
+            load_w<TOKENS>(sh, m, p, at.slot, s, u);
             load_x<TOKENS>(sh, m, p, at.slot, s);
         }
     }
@@ -97,13 +100,15 @@ __device__ void feed_scales(typename tile<TOKENS>::shared_memory &sh, const g8::
         token[i] = row < TOKENS ? g8::token_scales(p, row) : nullptr;
     }
     typename T::ring at;
-    ptx::griddepcontrol_wait();
     for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
-        const uint32_t *group = lane < GROUPS ? g8::output_scales(p, u * GROUPS + lane) : nullptr;
+        g8::place of(p, u);
+        const uint32_t *group =
+            lane < GROUPS ? g8::output_scales(p, of.which, of.tile * GROUPS + lane) : nullptr;
         for (int s = 0; s < p.steps; s += AHEAD) {
             g8::scale_words<AHEAD> tokens[MINE], outputs;
-            for (int j = 0; j < MINE; j++) tokens[j].load(token[j], s, 1, p.steps);
             outputs.load(group, s, 1, p.steps);
+            ptx::griddepcontrol_wait(); /* weights don't wait; done at once from the second on */
+            for (int j = 0; j < MINE; j++) tokens[j].load(token[j], s, 1, p.steps);
 #pragma unroll 1
             for (int i = 0; i < AHEAD; i++) {
                 if (s + i >= p.steps) break;
@@ -156,14 +161,14 @@ __device__ inline void promote(float (&acc)[TOKENS / 2], float (&part)[TOKENS / 
 }
 
 template <int TOKENS>
-__device__ void store_tile(const float (&acc)[TOKENS / 2], const g8::operands &p, int output,
-                           int lane)
+__device__ void store_tile(const float (&acc)[TOKENS / 2], const g8::operands &p,
+                           const g8::matrix &y, int output, int lane)
 {
 #pragma unroll
     for (int i = 0; i < TOKENS / 2; i++) {
         int row = output + lane / 4 + (i & 2) * 4, column = i / 4 * 8 + lane % 4 * 2 + (i & 1);
-        if (column < p.n && row < p.o)
-            p.out[int64_t(column) * p.o + row] = num::f32_to_bf16(acc[i]);
+        if (column < p.n && row < y.o)
+            y.out[int64_t(column) * y.o + row] = num::f32_to_bf16(acc[i]);
     }
 }
 
@@ -206,7 +211,8 @@ __device__ void consume(typename tile<TOKENS>::shared_memory &sh, const g8::oper
             __syncwarp();
             if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.empty[at.slot]));
         }
-        store_tile<TOKENS>(acc, p, u * T::OUTPUTS + warp * 16, lane);
+        g8::place of(p, u);
+        store_tile<TOKENS>(acc, p, p.of[of.which], of.tile * T::OUTPUTS + warp * 16, lane);
     }
 }
 
@@ -215,6 +221,7 @@ __global__ void __launch_bounds__(tile<TOKENS>::THREADS, tile<TOKENS>::RESIDENT)
     linear_g8_decode(const __grid_constant__ g8::maps m, const __grid_constant__ g8::operands p)
 {
     using T = tile<TOKENS>;
+    ptx::griddepcontrol_launch_dependents();
     extern __shared__ __align__(1024) uint8_t raw[];
     auto &sh = *reinterpret_cast<typename T::shared_memory *>(raw);
     if (threadIdx.x == 0) {
@@ -226,7 +233,6 @@ __global__ void __launch_bounds__(tile<TOKENS>::THREADS, tile<TOKENS>::RESIDENT)
         ptx::fence_mbarrier_init();
     }
     __syncthreads();
-    ptx::griddepcontrol_launch_dependents();
     int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
     if (warp < T::GROUPS * 4)
         consume<TOKENS>(sh, p);
@@ -247,13 +253,13 @@ dsf_status launch_tokens(const dsf_launch *lc, const g8::maps &m, const g8::oper
 
 } // namespace
 
-dsf_status g8::launch_decode(const dsf_launch *lc, const dsf_linear_g8_args *a,
-                             const dsf_g8_tile &t)
+dsf_status g8::launch_decode(const dsf_launch *lc, const problem &q, const dsf_g8_tile &of_shape)
 {
+    dsf_g8_tile t = at_address(of_shape, q);
     maps m = {};
-    int64_t k = a->w.dim[1];
-    DSF_TRY(make_maps(&m, a, t, a->x.data, k + k / 32, t.outputs));
-    operands p = make_operands(a, t);
+    int64_t k = q.x.dim[1];
+    DSF_TRY(make_maps(&m, q, t, q.x.data, k + k / 32, t.outputs));
+    operands p = make_operands(q, t);
     switch (t.tokens) {
     case 8:
         return launch_tokens<8>(lc, m, p, t);

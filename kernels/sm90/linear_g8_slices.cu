@@ -22,9 +22,7 @@ template <int TOKENS, int SLICES> struct tile {
     static constexpr int X_BYTES = N * g8::STEP, W_BYTES = 64 * g8::STEP;
     static constexpr int WORDS = OUTPUTS * TOKENS;     /* results of the tile, parts of one block */
     static constexpr int CHAINS = (WORDS + 127) / 128; /* of one thread */
-    static constexpr int FLIGHT = N < 64       ? 4
-                                  : SLICES < 8 ? 2
-                                               : 1; /* blocks: what registers allow */
+    static constexpr int FLIGHT = N < 64 ? 4 : 2;      /* blocks in flight: what registers allow */
     static constexpr int SCALE_BYTES = (TOKENS + 1) * BLOCKS * 4;
     static constexpr int ROOM = 228 * 1024 / 2 - 1024; /* two blocks a multiprocessor */
     static constexpr int STAGES =
@@ -46,26 +44,26 @@ template <int TOKENS, int SLICES> struct tile {
     static __device__ int stages(const g8::operands &p) { return (p.steps + SLICES - 1) / SLICES; }
 };
 
-/* Slices past the end of K: of w they read as zero, of x as anything; their parts are not used. */
+/* Slices past the end of K read as zero or are not there; their parts are not used. */
 template <int TOKENS, int SLICES>
 __device__ void load_x(typename tile<TOKENS, SLICES>::shared_memory &sh, const g8::maps &m,
                        const g8::operands &p, int slot, int stage)
 {
-    for (int i = 0; i < SLICES && p.direct; i++)
-        ptx::cp_async_bulk_tensor_2d(ptx::smem(sh.x[slot]) + uint32_t(i * TOKENS * g8::STEP), &m.x,
-                                     ptx::smem(&sh.full[slot]), (stage * SLICES + i) * g8::STEP, 0);
+    if (p.direct)
+        ptx::cp_async_bulk_tensor_3d(ptx::smem(sh.x[slot]), &m.x, ptx::smem(&sh.full[slot]), 0, 0,
+                                     stage * SLICES);
 }
 
 template <int TOKENS, int SLICES>
 __device__ void load_w(typename tile<TOKENS, SLICES>::shared_memory &sh, const g8::maps &m,
-                       const g8::operands &p, int slot, int stage, int output)
+                       const g8::operands &p, int slot, int stage, int u)
 {
     using T = tile<TOKENS, SLICES>;
     uint32_t full = ptx::smem(&sh.full[slot]);
     ptx::mbarrier_arrive_expect_tx(full, uint32_t(T::W_BYTES + (p.direct ? T::X_BYTES : 0)));
-    for (int i = 0; i < SLICES; i++)
-        ptx::cp_async_bulk_tensor_2d(ptx::smem(sh.w[slot]) + uint32_t(i * T::OUTPUTS * g8::STEP),
-                                     &m.w, full, (stage * SLICES + i) * g8::STEP, output);
+    g8::place at(p, u);
+    ptx::cp_async_bulk_tensor_3d(ptx::smem(sh.w[slot]), &m.w[at.which], full, 0,
+                                 at.tile * T::OUTPUTS, stage * SLICES);
 }
 
 template <int TOKENS, int SLICES>
@@ -74,10 +72,11 @@ __device__ void feed_tiles(typename tile<TOKENS, SLICES>::shared_memory &sh, con
 {
     using T = tile<TOKENS, SLICES>;
     typename T::ring at;
+    if (p.direct) ptx::prefetch_tensormap(&m.x);
     int early = 0, stage = 0, stages = T::stages(p);
     for (int u = int(blockIdx.x); u < p.output_tiles && early < T::STAGES; u += int(gridDim.x))
         for (int s = 0; s < stages && early < T::STAGES; s++, early++)
-            load_w<TOKENS, SLICES>(sh, m, p, early, s, u * T::OUTPUTS);
+            load_w<TOKENS, SLICES>(sh, m, p, early, s, u);
     ptx::griddepcontrol_wait();
     for (int i = 0; i < early; i++) {
         load_x<TOKENS, SLICES>(sh, m, p, i, stage);
@@ -88,7 +87,7 @@ __device__ void feed_tiles(typename tile<TOKENS, SLICES>::shared_memory &sh, con
         for (int s = 0; s < stages; s++, at.advance()) {
             if (count++ < early) continue;
             ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
-            load_w<TOKENS, SLICES>(sh, m, p, at.slot, s, u * T::OUTPUTS);
+            load_w<TOKENS, SLICES>(sh, m, p, at.slot, s, u);
             load_x<TOKENS, SLICES>(sh, m, p, at.slot, s);
         }
     }
@@ -109,14 +108,16 @@ __device__ void feed_scales(typename tile<TOKENS, SLICES>::shared_memory &sh, co
     }
     typename T::ring at;
     int stages = T::stages(p);
-    ptx::griddepcontrol_wait();
     for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
-        const uint32_t *group = lane < SLICES ? g8::output_scales(p, u * T::OUTPUTS / 32) : nullptr;
+        g8::place of(p, u);
+        const uint32_t *group =
+            lane < SLICES ? g8::output_scales(p, of.which, of.tile * T::OUTPUTS / 32) : nullptr;
         for (int s = 0; s < stages; s += AHEAD) {
             g8::scale_words<AHEAD> tokens[MINE], outputs;
+            outputs.load(group, s * SLICES + lane, SLICES, p.steps);
+            ptx::griddepcontrol_wait(); /* weights don't wait; done at once from the second on */
             for (int j = 0; j < MINE; j++)
                 tokens[j].load(row[j], s * SLICES + (lane + 32 * j) / TOKENS, SLICES, p.steps);
-            outputs.load(group, s * SLICES + lane, SLICES, p.steps);
 #pragma unroll 1
             for (int i = 0; i < AHEAD; i++) {
                 if (s + i >= stages) break;
@@ -145,29 +146,57 @@ __device__ void feed_scales(typename tile<TOKENS, SLICES>::shared_memory &sh, co
     }
 }
 
-/* Block b of the pieces of K that this warp's rows hold; half h of a fragment are 8 rows. */
-template <int TOKENS, int SLICES>
+/* Block b of the pieces of K that the rows of warp WARP hold; half h of a fragment are 8 rows. */
+template <int TOKENS, int SLICES, int WARP>
 __device__ inline void store_part(float (*to)[tile<TOKENS, SLICES>::WORDS],
-                                  const float (&part)[TOKENS * SLICES / 2], int b, int warp,
-                                  int lane)
+                                  const float (&part)[TOKENS * SLICES / 2], int b, int lane)
 {
     constexpr int OUTPUTS = tile<TOKENS, SLICES>::OUTPUTS;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        int row = 16 * warp + 8 * h, mine = row / OUTPUTS;
-        ptx::hide(mine); /* its parity, where SLICES is 8 */
-        int word = (row % OUTPUTS + lane / 4) * TOKENS + lane % 4 * 2;
+        constexpr int FIRST = 16 * WARP;
+        int slice = (FIRST + 8 * h) / OUTPUTS, row = (FIRST + 8 * h) % OUTPUTS + lane / 4;
 #pragma unroll
-        for (int i = 0; i < SLICES; i++) { /* registers need a constant index */
-            if (i != mine) continue;
-#pragma unroll
-            for (int g = 0; g < TOKENS / 8; g++) {
-                int j = 4 * (i * TOKENS / 8 + g) + 2 * h;
-                *reinterpret_cast<float2 *>(&to[g8::BLOCKS * i + b][word + 8 * g]) =
-                    make_float2(part[j], part[j + 1]);
-            }
+        for (int g = 0; g < TOKENS / 8; g++) {
+            int j = 4 * (slice * TOKENS / 8 + g) + 2 * h;
+            *reinterpret_cast<float2 *>(
+                &to[g8::BLOCKS * slice + b][row * TOKENS + lane % 4 * 2 + 8 * g]) =
+                make_float2(part[j], part[j + 1]);
         }
     }
+}
+
+/* Of blocks b, b + 1, ...: a warp's registers need constant indices, so there is a copy for each.
+ */
+template <int TOKENS, int SLICES>
+__device__ inline void
+store_parts(float (*to)[tile<TOKENS, SLICES>::WORDS],
+            const float (&part)[tile<TOKENS, SLICES>::FLIGHT][TOKENS * SLICES / 2], int b, int warp,
+            int lane)
+{
+    constexpr int FLIGHT = tile<TOKENS, SLICES>::FLIGHT;
+#pragma unroll
+    for (int i = 0; i < FLIGHT; i++)
+        if (warp == 0) store_part<TOKENS, SLICES, 0>(to, part[i], b + i, lane);
+#pragma unroll
+    for (int i = 0; i < FLIGHT; i++)
+        if (warp == 1) store_part<TOKENS, SLICES, 1>(to, part[i], b + i, lane);
+#pragma unroll
+    for (int i = 0; i < FLIGHT; i++)
+        if (warp == 2) store_part<TOKENS, SLICES, 2>(to, part[i], b + i, lane);
+#pragma unroll
+    for (int i = 0; i < FLIGHT; i++)
+        if (warp == 3) store_part<TOKENS, SLICES, 3>(to, part[i], b + i, lane);
+    if (SLICES < 8) return;
+    int never = 4;
+    ptx::hide(never); /* half of the results is of no use to any warp, and must seem read: C7511 */
+#pragma unroll
+    for (int i = 0; i < FLIGHT; i++)
+#pragma unroll
+        for (int j = 0; j < SLICES; j++)
+            if (warp == never)
+                *reinterpret_cast<float2 *>(&to[i][2 * j]) =
+                    make_float2(part[i][4 * j + 2 - j % 2 * 2], part[i][4 * j + 3 - j % 2 * 2]);
 }
 
 template <int TOKENS, int SLICES>
@@ -198,10 +227,8 @@ __device__ void multiply(typename tile<TOKENS, SLICES>::shared_memory &sh, const
                 ptx::wgmma_commit_group();
                 ptx::wgmma_wait_group<0>();
 #pragma unroll
-                for (int i = 0; i < T::FLIGHT; i++) {
-                    ptx::wgmma_fence_operand(part[i]);
-                    store_part<TOKENS, SLICES>(sh.part[to.slot], part[i], b + i, warp, lane);
-                }
+                for (int i = 0; i < T::FLIGHT; i++) ptx::wgmma_fence_operand(part[i]);
+                store_parts<TOKENS, SLICES>(sh.part[to.slot], part, b, warp, lane);
             }
             __syncwarp();
             if (lane == 0) {
@@ -251,11 +278,13 @@ __device__ void chain(typename tile<TOKENS, SLICES>::shared_memory &sh, const g8
                 ptx::mbarrier_arrive(ptx::smem(&sh.empty[at.slot]));
             }
         }
+        g8::place of(p, u);
+        const g8::matrix &y = p.of[of.which];
 #pragma unroll
         for (int i = 0; i < T::CHAINS; i++) {
-            int row = u * T::OUTPUTS + (thread + 128 * i) / TOKENS;
-            if (mine && token < p.n && row < p.o)
-                p.out[int64_t(token) * p.o + row] = num::f32_to_bf16(acc[i]);
+            int row = of.tile * T::OUTPUTS + (thread + 128 * i) / TOKENS;
+            if (mine && token < p.n && row < y.o)
+                y.out[int64_t(token) * y.o + row] = num::f32_to_bf16(acc[i]);
         }
     }
 }
@@ -265,6 +294,7 @@ __global__ void __launch_bounds__(tile<TOKENS, SLICES>::THREADS, 2)
     linear_g8_slices(const __grid_constant__ g8::maps m, const __grid_constant__ g8::operands p)
 {
     using T = tile<TOKENS, SLICES>;
+    ptx::griddepcontrol_launch_dependents();
     extern __shared__ __align__(1024) uint8_t raw[];
     auto &sh = *reinterpret_cast<typename T::shared_memory *>(raw);
     if (threadIdx.x == 0) {
@@ -280,7 +310,6 @@ __global__ void __launch_bounds__(tile<TOKENS, SLICES>::THREADS, 2)
         ptx::fence_mbarrier_init();
     }
     __syncthreads();
-    ptx::griddepcontrol_launch_dependents();
     int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
     if (warp < 4)
         multiply<TOKENS, SLICES>(sh, p);
@@ -303,13 +332,13 @@ dsf_status launch_tile(const dsf_launch *lc, const g8::maps &m, const g8::operan
 
 } // namespace
 
-dsf_status g8::launch_slices(const dsf_launch *lc, const dsf_linear_g8_args *a,
-                             const dsf_g8_tile &t)
+dsf_status g8::launch_slices(const dsf_launch *lc, const problem &q, const dsf_g8_tile &of_shape)
 {
+    dsf_g8_tile t = at_address(of_shape, q);
     maps m = {};
-    int64_t k = a->w.dim[1];
-    DSF_TRY(make_maps(&m, a, t, a->x.data, k + k / 32, t.outputs));
-    operands p = make_operands(a, t);
+    int64_t k = q.x.dim[1];
+    DSF_TRY(make_maps(&m, q, t, q.x.data, k + k / 32, t.outputs));
+    operands p = make_operands(q, t);
     if (t.tokens == 8)
         return t.slices == 2   ? launch_tile<8, 2>(lc, m, p, t)
                : t.slices == 4 ? launch_tile<8, 4>(lc, m, p, t)

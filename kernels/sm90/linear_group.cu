@@ -45,11 +45,13 @@ struct shape {
     linear_plain::grouped plain;
 };
 
-/* Two codes as bf16 times 2^-120: exponent and fraction in place, the bias is off by 120. */
+/* Two codes as bf16 times 2^-120: exponent and fraction in place, the bias is off by 120; the sign
+ * goes from bit 7 to bit 15. The shift and the sum are for the multipliers: the unit of PRMT and
+ * LOP3 takes two cycles a warp and would be the narrowest. */
 __device__ inline uint32_t widen(uint32_t codes)
 {
-    uint32_t spread = __byte_perm(codes, 0, 0x1404);
-    return (spread >> 4 & 0x07F007F0u) | (spread & 0x80008000u);
+    uint32_t spread = __byte_perm(codes, 0, 0x4140), sign = spread & 0x00800080u;
+    return sign * 240u + spread * 16u;
 }
 
 __device__ inline uint32_t multiply(uint32_t a, uint32_t b)
@@ -77,6 +79,7 @@ __device__ inline uint32_t expand(uint32_t codes, uint32_t rest)
 __global__ void __launch_bounds__(256)
     expand_kernel(const uint8_t *codes, const uint8_t *scales, uint16_t *out, int64_t n, int64_t k)
 {
+    ptx::griddepcontrol_launch_dependents();
     int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x;
     if (i >= n / 16) return;
     int64_t row = i / (k / 16), c = i % (k / 16) * 16;
@@ -87,6 +90,7 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int j = 0; j < 8; j++) y[j] = expand(word[j / 2] >> j % 2 * 16, rest);
     uint4 *to = reinterpret_cast<uint4 *>(out + 16 * i);
+    ptx::griddepcontrol_wait(); /* the workspace may still be someone's */
     to[0] = make_uint4(y[0], y[1], y[2], y[3]);
     to[1] = make_uint4(y[4], y[5], y[6], y[7]);
 }
@@ -166,32 +170,37 @@ struct operand {
     uint32_t step[4][4];
 };
 
-template <bool ONE_FACTOR>
-__device__ inline void expand_half(operand &a, const uint8_t *stage, uint32_t scales, int half)
+/* Where a lane's codes are in a stage; step q of 16 channels is at ^ 16 q (the swizzle). */
+__device__ inline int lane_offset()
 {
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
-    int at = row * channels + (lane / 4) * 16 + lane % 4 * 2;
+    return row * channels + (lane / 4) * 16 + lane % 4 * 2;
+}
+
+/* `codes`: the lane's place in the stage. `scales`: the 4 bytes of the stage. */
+template <bool ONE_FACTOR>
+__device__ inline void expand_half(operand &a, uint32_t codes, uint32_t scales, int half)
+{
+    constexpr int down = 8 * channels, right = 8; /* to row + 8, to channel + 8 */
 #pragma unroll
     for (int q = 0; q < 4; q++) {
-        const uint8_t *from = stage + (at ^ (4 * half + q) * 16);
-        uint32_t scale = scales >> (2 * half + q / 2) * 8 & 255;
+        uint32_t from = codes ^ (4 * half + q) * 16, scale = scales >> (2 * half + q / 2) * 8 & 255;
         uint32_t factor = ONE_FACTOR ? whole_of(scale) : rest_of(scale);
+        const uint32_t pair[4] = {ptx::ld_shared_u16<0>(from), ptx::ld_shared_u16<down>(from),
+                                  ptx::ld_shared_u16<right>(from),
+                                  ptx::ld_shared_u16<down + right>(from)};
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            uint32_t codes =
-                *reinterpret_cast<const uint16_t *>(from + (i & 1) * 8 * channels + (i & 2) * 4);
-            a.step[q][i] = ONE_FACTOR ? multiply(widen(codes), factor) : expand(codes, factor);
-        }
+        for (int i = 0; i < 4; i++)
+            a.step[q][i] = ONE_FACTOR ? multiply(widen(pair[i]), factor) : expand(pair[i], factor);
     }
 }
 
-/* `scales`: the 4 bytes of the stage. */
-__device__ inline void expand_half(operand &a, const uint8_t *stage, uint32_t scales, int half)
+__device__ inline void expand_half(operand &a, uint32_t codes, uint32_t scales, int half)
 {
     if (__vcmpgtu4(scales, one_factor * 0x01010101u) == 0)
-        expand_half<true>(a, stage, scales, half);
+        expand_half<true>(a, codes, scales, half);
     else
-        expand_half<false>(a, stage, scales, half);
+        expand_half<false>(a, codes, scales, half);
 }
 
 /* tokens: 64 channels of N tokens. */
@@ -207,10 +216,10 @@ __device__ inline void multiply_half(float (&part)[N / 2], const operand &a, uin
     ptx::wgmma_commit_group();
 }
 
-/* What a consumer works on: shared memory as addresses and as pointers to the same. */
+/* What a consumer works on. */
 struct workshop {
     uint32_t bars, data;
-    const uint8_t *stages;
+    uint32_t lane;          /* lane_offset() */
     const uint32_t *scales; /* of the warp's block of 32 columns, a word a stage */
     float *sum;             /* the running sum: [register][thread of a warpgroup] */
 };
@@ -227,13 +236,14 @@ __device__ inline void sum_segment(float (&part)[N / 2], ring &r, const shape &p
     for (; b < end; b++, r.next()) {
         int slot = base + r.at, offset = slot * stage_bytes<N>;
         uint32_t scale = s.scales[b], tokens = s.data + offset + code_bytes;
+        uint32_t codes = s.data + offset + s.lane;
         ptx::mbarrier_wait(full(s.bars, slot), r.parity);
         ptx::wgmma_wait_group<1>();
-        expand_half(left, s.stages + offset, scale, 0);
+        expand_half(left, codes, scale, 0);
         multiply_half<N>(part, left, tokens, last < 0);
         ptx::wgmma_wait_group<1>();
         if (leader && last >= 0) ptx::mbarrier_arrive(empty(s.bars, last));
-        expand_half(right, s.stages + offset, scale, 1);
+        expand_half(right, codes, scale, 1);
         multiply_half<N>(part, right, tokens + N * row_bytes, false);
         last = slot;
     }
@@ -301,6 +311,7 @@ __global__ void __launch_bounds__(threads, 1)
                const __grid_constant__ shape p, uint16_t *out)
 {
     extern __shared__ uint8_t shared[];
+    ptx::griddepcontrol_launch_dependents();
     uint32_t start = ptx::smem(shared), data = (start + shared_head + 1023) & ~1023u;
     uint8_t *scales = shared + 2 * 8 * groups * most_stages, *stages = shared + (data - start);
     position at = position_of(p);
@@ -312,7 +323,6 @@ __global__ void __launch_bounds__(threads, 1)
         ptx::fence_mbarrier_init();
     }
     __syncthreads();
-    ptx::griddepcontrol_launch_dependents();
     if (threadIdx.x >= consumers) {
         ptx::setmaxnreg_dec<producer_registers>();
         if (threadIdx.x == consumers) producer<N>{&w, &x, p, at, start, data}.run();
@@ -323,7 +333,7 @@ __global__ void __launch_bounds__(threads, 1)
         const uint32_t *words = reinterpret_cast<const uint32_t *>(scales);
         float *sum = reinterpret_cast<float *>(stages + groups * p.stages * stage_bytes<N>);
         words += threadIdx.x / 64 % 2 * int(p.k / channels);
-        consume<N>(p, at, {start, data, stages, words, sum}, out);
+        consume<N>(p, at, {start, data, uint32_t(lane_offset()), words, sum}, out);
     }
 }
 
@@ -338,18 +348,9 @@ template <int N> dsf_status launch_few(const job &j, shape p)
     DSF_TRY(dsf_tensormap_bytes(&x, mx, CU_TENSOR_MAP_SWIZZLE_128B));
     p.token_tiles = int((j.n + N - 1) / N);
     uint16_t *out = static_cast<uint16_t *>(j.out);
-    cudaLaunchAttribute attribute;
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(unsigned(j.groups * p.column_tiles * p.token_tiles));
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = size_t(j.tile.shared);
-    config.stream = j.stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
     void *args[] = {&w, &x, &p, &out};
-    return launch(reinterpret_cast<const void *>(few_kernel<N>), config, args);
+    return launch(reinterpret_cast<const void *>(few_kernel<N>),
+                  j.groups * p.column_tiles * p.token_tiles, threads, 1, j, args);
 }
 
 dsf_status run_few_rows(const job &j)
@@ -372,10 +373,12 @@ dsf_status run_few_rows(const job &j)
 dsf_status expand_weights(const job &j)
 {
     int64_t n = j.groups * j.o * j.k;
-    expand_kernel<<<dsf_blocks(n / 16, 256), 256, 0, j.stream>>>(
-        j.plain.w, j.plain.s, static_cast<uint16_t *>(const_cast<void *>(j.w)), n, j.k);
-    DSF_CUDA_TRY(cudaGetLastError());
-    return DSF_OK;
+    const uint8_t *codes = j.plain.w, *scales = j.plain.s;
+    uint16_t *out = static_cast<uint16_t *>(const_cast<void *>(j.w));
+    int64_t k = j.k;
+    void *args[] = {&codes, &scales, &out, &n, &k};
+    return linear_plain::launch_early(reinterpret_cast<const void *>(expand_kernel),
+                                      dim3(dsf_blocks(n / 16, 256)), 256, j.stream, args);
 }
 
 } // namespace

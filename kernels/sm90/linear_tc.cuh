@@ -61,15 +61,35 @@ struct place {
     int64_t pitch;       /* of a row of out */
 };
 
+/* A warp's store of one register writes 8 columns of 4 tokens: whole sectors of 32 bytes. */
 __device__ inline void store_tile(float *out, const place &p, const float *d, int registers)
 {
     int lane = threadIdx.x % 32;
-    int64_t column = p.column + lane / 4;
+    int64_t token = p.token + lane % 4 * 2, column = p.column + lane / 4;
+    float *to = out + token * p.pitch + column;
+    int left = int(p.n - token); /* of tokens */
+    bool upper = column < p.end, lower = column + 8 < p.end;
 #pragma unroll
-    for (int i = 0; i < registers; i++) {
-        int64_t token = p.token + i / 4 * 8 + lane % 4 * 2 + i % 2, c = column + (i & 2) * 4;
-        if (token < p.n && c < p.end) out[token * p.pitch + c] = d[i];
+    for (int i = 0; i < registers; i += 4, to += 8 * p.pitch) {
+        bool even = i * 2 < left, odd = i * 2 + 1 < left;
+        if (even && upper) to[0] = d[i];
+        if (odd && upper) to[p.pitch] = d[i + 1];
+        if (even && lower) to[8] = d[i + 2];
+        if (odd && lower) to[p.pitch + 8] = d[i + 3];
     }
+}
+
+/* Columns column .. column + 3 of one token; all at once where they lie at multiples of 8 bytes. */
+__device__ inline void store_columns(uint16_t *to, uint2 v, int64_t columns_left, bool whole)
+{
+    if (whole) {
+        if (columns_left > 0) *reinterpret_cast<uint2 *>(to) = v;
+        return;
+    }
+    if (columns_left > 0) to[0] = uint16_t(v.x);
+    if (columns_left > 1) to[1] = uint16_t(v.x >> 16);
+    if (columns_left > 2) to[2] = uint16_t(v.y);
+    if (columns_left > 3) to[3] = uint16_t(v.y >> 16);
 }
 
 /* Two transposed 8 x 8 tiles and one exchange between neighbours: a lane has four columns of a
@@ -77,25 +97,17 @@ __device__ inline void store_tile(float *out, const place &p, const float *d, in
 __device__ inline void store_tile(uint16_t *out, const place &p, const float *d, int registers)
 {
     int lane = threadIdx.x % 32, odd = lane & 1;
-    int64_t column = p.column + (lane & 2) * 2 + odd * 8;
+    int64_t token = p.token + lane / 4, column = p.column + (lane & 2) * 2 + odd * 8;
+    uint16_t *to = out + token * p.pitch + column;
+    int left = int(p.n - token);
     bool whole = (p.pitch & 3) == 0 && (p.end & 3) == 0;
 #pragma unroll
-    for (int i = 0; i < registers; i += 4) {
+    for (int i = 0; i < registers; i += 4, to += 8 * p.pitch) {
         uint32_t low = ptx::movmatrix_trans(num::pack_bf16(d[i], d[i + 1]));
         uint32_t high = ptx::movmatrix_trans(num::pack_bf16(d[i + 2], d[i + 3]));
         uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, odd ? low : high, 1);
         uint2 v = odd ? make_uint2(other, high) : make_uint2(low, other);
-        int64_t token = p.token + i * 2 + lane / 4;
-        if (token >= p.n) continue;
-        uint16_t *to = out + token * p.pitch + column;
-        if (whole) {
-            if (column < p.end) *reinterpret_cast<uint2 *>(to) = v;
-        } else {
-            if (column + 0 < p.end) to[0] = uint16_t(v.x);
-            if (column + 1 < p.end) to[1] = uint16_t(v.x >> 16);
-            if (column + 2 < p.end) to[2] = uint16_t(v.y);
-            if (column + 3 < p.end) to[3] = uint16_t(v.y >> 16);
-        }
+        if (i * 2 < left) store_columns(to, v, p.end - column, whole);
     }
 }
 
@@ -146,10 +158,29 @@ struct ring {
     }
 };
 
-static inline dsf_status launch(const void *kernel, const cudaLaunchConfig_t &config, void **args)
+/* blocks of `threads`, in clusters; the kernel starts while the one before ends. */
+static inline dsf_status launch(const void *kernel, int64_t blocks, int threads, int cluster,
+                                const job &j, void **args)
 {
-    DSF_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      int(config.dynamicSmemBytes)));
+    if (blocks > INT32_MAX)
+        return DSF_FAIL(DSF_EINVAL, "linear: %lld blocks, at most 2^31 - 1", (long long)blocks);
+    cudaLaunchAttribute attribute[2];
+    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[0].val.programmaticStreamSerializationAllowed = 1;
+    attribute[1].id = cudaLaunchAttributeClusterDimension;
+    attribute[1].val.clusterDim = {unsigned(cluster), 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(unsigned(blocks));
+    config.blockDim = dim3(unsigned(threads));
+    config.dynamicSmemBytes = size_t(j.tile.shared);
+    config.stream = j.stream;
+    config.attrs = attribute;
+    config.numAttrs = 2;
+    DSF_CUDA_TRY(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, j.tile.shared));
+    if (cluster > 8) /* the portable most */
+        DSF_CUDA_TRY(
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
     DSF_CUDA_TRY(cudaLaunchKernelExC(&config, kernel, args));
     return DSF_OK;
 }

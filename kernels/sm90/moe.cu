@@ -4,6 +4,7 @@
  * k rounds of one warp over keys in its registers, two reductions each. swiglu: 6 bytes a channel.
  * moe_sum: 2 k + 4 bytes a channel: bound by memory. */
 #include "sm90/row.cuh"
+#include "sm90/silu.cuh"
 
 extern "C" {
 #include "ops/moe.h"
@@ -119,17 +120,19 @@ __device__ inline void put_choice(const route_args &a, const float *r, const uns
 
 static __global__ void __launch_bounds__(ROUTE_MOST_THREADS) route_kernel(route_args a)
 {
-    begin();
     extern __shared__ uint32_t shared[];
     float *r = reinterpret_cast<float *>(shared);
     uint32_t *keys = shared + a.e;
     unsigned *chosen = keys + a.e, *sorted = chosen + a.k;
     int64_t row = blockIdx.x;
+    ptx::griddepcontrol_launch_dependents();
+    float own = threadIdx.x < a.e ? a.bias[threadIdx.x] : 0.0f; /* a weight: before the wait */
+    ptx::griddepcontrol_wait();
     const float *bias = a.bias_vl && a.vl[row] ? a.bias_vl : a.bias;
     for (unsigned j = threadIdx.x; j < a.e; j += blockDim.x) {
-        float b = bias[j], v = score_of(a.z[row * a.e + j]);
+        float v = score_of(a.z[row * a.e + j]);
         r[j] = v;
-        keys[j] = key_of(__fadd_rn(v, b));
+        keys[j] = key_of(__fadd_rn(v, bias == a.bias && j == threadIdx.x ? own : bias[j]));
         a.scores[row * a.e + j] = v;
     }
     __syncthreads();
@@ -162,13 +165,9 @@ extern "C" dsf_status dsf_route_sm90(const dsf_launch *lc, const void *args)
 
 /* ---- swiglu ---- */
 
-/* silu(g) v; e^-|g| cannot overflow, and where it underflows so does the result. */
 __device__ inline float swiglu(float g, float v, float limit)
 {
-    g = fminf(g, limit);
-    v = fminf(fmaxf(v, -limit), limit);
-    float e = expf(-fabsf(g)), top = g < 0.0f ? __fmul_rn(g, e) : g;
-    return __fmul_rn(__fmul_rn(top, ptx::rcp_approx(__fadd_rn(1.0f, e))), v);
+    return __fmul_rn(silu(fminf(g, limit)), fminf(fmaxf(v, -limit), limit));
 }
 
 template <bool VEC>

@@ -1,23 +1,13 @@
 /* RMSNorm (architecture.md 3.5): a block a row, its chunks in registers between the two passes.
  * 4 bytes a channel: bound by memory. The squares are summed in double, in an order that d alone
  * decides. */
-#include "sm90/row.cuh"
+#include "sm90/fused_hc.cuh"
 
 extern "C" {
 #include "ops/norm.h"
 }
 
 enum { KEPT = 2, MAX_THREADS = 1024 }; /* chunks a thread keeps: rows of up to 16,384 channels */
-
-__device__ inline double squares_of(uint4 v)
-{
-    float x[CHUNK];
-    double sum = 0;
-    unpack_chunk(x, v);
-#pragma unroll
-    for (int i = 0; i < CHUNK; i++) sum = fma(double(x[i]), double(x[i]), sum);
-    return sum;
-}
 
 __device__ inline uint4 scale_chunk(uint4 v, uint4 weight, float factor)
 {
@@ -30,7 +20,7 @@ __device__ inline uint4 scale_chunk(uint4 v, uint4 weight, float factor)
 }
 
 template <bool VEC>
-static __global__ void __launch_bounds__(MAX_THREADS)
+static __global__ void __launch_bounds__(MAX_THREADS, 1)
     rms_norm_kernel(uint16_t *out, const uint16_t *x, const uint16_t *w, unsigned d, float eps)
 {
     begin();
@@ -45,12 +35,11 @@ static __global__ void __launch_bounds__(MAX_THREADS)
         kept[j] = first + j * step < d ? load_chunk<VEC>(row, first + j * step, d)
                                        : make_uint4(0, 0, 0, 0);
 #pragma unroll
-    for (int j = 0; j < KEPT; j++) sum += squares_of(kept[j]);
+    for (int j = 0; j < KEPT; j++) sum += boundary::squares_of(kept[j]);
     for (unsigned c = first + KEPT * step; c < d; c += step)
-        sum += squares_of(load_chunk<VEC>(row, c, d));
+        sum += boundary::squares_of(load_chunk<VEC>(row, c, d));
     sum = block_sum(sum, scratch);
-    float mean = __fadd_rn(__double2float_rn(sum / double(d)), eps);
-    float factor = __double2float_rn(rsqrt(double(mean)));
+    float factor = fused::norm_factor(sum, d, eps);
 #pragma unroll
     for (int j = 0; j < KEPT; j++) {
         unsigned c = first + j * step;

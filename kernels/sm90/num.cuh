@@ -6,11 +6,15 @@
 #include <cuda_fp8.h>
 #include <stdint.h>
 
-namespace num {
+namespace num
+{
 
 __device__ inline float bf16_to_f32(uint16_t h) { return __uint_as_float(uint32_t(h) << 16); }
 
-__device__ inline uint16_t f32_to_bf16(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
+__device__ inline uint16_t f32_to_bf16(float x)
+{
+    return __bfloat16_as_ushort(__float2bfloat16_rn(x));
+}
 
 /* Rounds to bf16 and back. */
 __device__ inline float round_bf16(float x) { return bf16_to_f32(f32_to_bf16(x)); }

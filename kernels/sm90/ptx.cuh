@@ -1,12 +1,13 @@
-/* One function an instruction, named after it: the only place with inline PTX (PTX ISA 8.x, sm_90a).
- * Shared-memory addresses are 32-bit, as the instructions take them. */
+/* One function an instruction, named after it: the only place with inline PTX (PTX ISA 8.x,
+ * sm_90a). Shared-memory addresses are 32-bit, as the instructions take them. */
 #ifndef DSF_SM90_PTX_CUH
 #define DSF_SM90_PTX_CUH
 
 #include <cuda.h>
 #include <stdint.h>
 
-namespace ptx {
+namespace ptx
+{
 
 __device__ inline uint32_t smem(const void *p)
 {
@@ -72,7 +73,8 @@ __device__ inline bool mbarrier_try_wait(uint32_t bar, uint32_t parity)
 
 __device__ inline void mbarrier_wait(uint32_t bar, uint32_t parity)
 {
-    while (!mbarrier_try_wait(bar, parity)) {}
+    while (!mbarrier_try_wait(bar, parity)) {
+    }
 }
 
 /* ---- copies ---- */
@@ -141,14 +143,18 @@ __device__ inline void cp_async_4(uint32_t dst, const void *src, uint32_t valid)
                  : "memory");
 }
 
-__device__ inline void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ inline void cp_async_commit_group()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
 
 template <int N> __device__ inline void cp_async_wait_group()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* The barrier gets one arrival (not counted as pending before) when this thread's copies are done. */
+/* The barrier gets one arrival (not counted as pending before) when this thread's copies are done.
+ */
 __device__ inline void cp_async_mbarrier_arrive_noinc(uint32_t bar)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
@@ -160,6 +166,12 @@ __device__ inline void cp_async_mbarrier_arrive_noinc(uint32_t bar)
 __device__ inline void fence_proxy_async()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* The same for global memory. */
+__device__ inline void fence_proxy_async_global()
+{
+    asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 /* The same for stores to any block of the cluster. */
@@ -204,10 +216,7 @@ __device__ inline bool bar_red_and(int id, int threads, bool x)
 }
 
 /* Programmatic dependent launch: waits until the kernels before have written what they write. */
-__device__ inline void griddepcontrol_wait()
-{
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
+__device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 __device__ inline void griddepcontrol_launch_dependents()
 {
@@ -241,7 +250,10 @@ __device__ inline void cluster_arrive_relaxed()
     asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 
-__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+__device__ inline void cluster_wait()
+{
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
 
 /* What the block `rank` of the cluster has at this address of its shared memory. */
 __device__ inline float ld_shared_cluster_f32(uint32_t addr, uint32_t rank)
@@ -266,10 +278,11 @@ __device__ inline uint32_t mapa(uint32_t addr, uint32_t rank)
 /* To an address that mapa gave; the barrier (of the same block) counts 4 bytes when it is there. */
 __device__ inline void st_async_f32(uint32_t addr, float v, uint32_t bar)
 {
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::
-                     "r"(addr),
-                 "r"(__float_as_uint(v)), "r"(bar)
-                 : "memory");
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+            addr),
+        "r"(__float_as_uint(v)), "r"(bar)
+        : "memory");
 }
 
 /* To an address that mapa gave. */
@@ -295,6 +308,14 @@ __device__ inline double ld_shared_cluster_f64(uint32_t addr, uint32_t rank)
 __device__ inline void prefetch_global_l2(const void *p)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+/* Two doubles of shared memory, read here and not kept from before. */
+__device__ inline double2 ld_volatile_shared_v2_f64(uint32_t addr)
+{
+    double2 v;
+    asm volatile("ld.volatile.shared.v2.f64 {%0, %1}, [%2];" : "=d"(v.x), "=d"(v.y) : "r"(addr));
+    return v;
 }
 
 /* ---- warps ---- */
@@ -355,6 +376,14 @@ __device__ inline void ld_global_nc_v4_if(uint4 &v, const void *p, bool yes)
                  : "l"(p), "r"(int(yes)));
 }
 
+/* 1 / x to 2^-20 or better, x normal: where Newton's steps start. */
+__device__ inline double rcp_approx(double x)
+{
+    double y;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+    return y;
+}
+
 /* 1 / x to 1 ulp; x neither zero nor subnormal. */
 __device__ inline float rcp_approx(float x)
 {
@@ -391,8 +420,8 @@ __device__ inline void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t (&a)[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Byte i is byte s_i & 7 of b:a, where s_i is nibble i of the selector; with s_i & 8 the byte's sign
- * eight times. (__byte_perm leaves that bit out.) */
+/* Byte i is byte s_i & 7 of b:a, where s_i is nibble i of the selector; with s_i & 8 the byte's
+ * sign eight times. (__byte_perm leaves that bit out.) */
 __device__ inline uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector)
 {
     uint32_t d;
@@ -426,6 +455,13 @@ __device__ inline void st_global_v4(void *p, uint4 v)
                  : "memory");
 }
 
+template <int OFFSET> __device__ inline uint32_t ld_shared_u16(uint32_t addr)
+{
+    uint16_t v;
+    asm volatile("ld.shared.u16 %0, [%1 + %2];" : "=h"(v) : "r"(addr), "n"(OFFSET) : "memory");
+    return v;
+}
+
 /* Global memory that is read once: past the L1. */
 __device__ inline uint4 ld_global_nc_v4(const void *p)
 {
@@ -446,168 +482,8 @@ __device__ inline uint2 ld_global_nc_v2(const void *p)
     return v;
 }
 
-/* ---- wgmma ---- */
-
-__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-
-__device__ inline void wgmma_commit_group()
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-template <int N> __device__ inline void wgmma_wait_group()
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-
-/* Keeps the compiler from moving uses of accumulators across a wait. */
-template <int N> __device__ inline void wgmma_fence_operand(float (&d)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
-}
-
-template <int N> __device__ inline void wgmma_fence_operand(int (&d)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++) asm volatile("" : "+r"(d[i])::"memory");
-}
-
-/* Hides what the compiler knows of v. (ptxas serialises a wgmma of whose results some are never read:
- * C7511.) */
-__device__ inline void hide(int &v) { asm volatile("" : "+r"(v)); }
-
-/* Matrix descriptor of a tile in 128-byte swizzled shared memory (PTX ISA, "Matrix descriptor"):
- * rows of 128 bytes, 8 rows an atom of 1024 bytes, the 16-byte chunk index is xored with row % 8.
- * lbo and sbo in bytes: K-major tiles of 128 bytes along K need sbo = 1024 only (lbo is ignored).
- * A step of 32 bytes along K is +2 on the descriptor. */
-__device__ inline uint64_t wgmma_desc_128b(uint32_t addr, uint32_t lbo = 16, uint32_t sbo = 1024)
-{
-    return static_cast<uint64_t>((addr & 0x3FFFF) >> 4) |
-           static_cast<uint64_t>((lbo & 0x3FFFF) >> 4) << 16 |
-           static_cast<uint64_t>((sbo & 0x3FFFF) >> 4) << 32 | static_cast<uint64_t>(1) << 62;
-}
-
-#define DSF_F8(d, i)                                                                               \
-    "+f"((d)[(i)]), "+f"((d)[(i) + 1]), "+f"((d)[(i) + 2]), "+f"((d)[(i) + 3]),                    \
-        "+f"((d)[(i) + 4]), "+f"((d)[(i) + 5]), "+f"((d)[(i) + 6]), "+f"((d)[(i) + 7])
-#define DSF_D4(d)   "+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3])
-#define DSF_D8(d)   DSF_F8(d, 0)
-#define DSF_D16(d)  DSF_D8(d), DSF_F8(d, 8)
-#define DSF_D32(d)  DSF_D16(d), DSF_F8(d, 16), DSF_F8(d, 24)
-#define DSF_D40(d)  DSF_D32(d), DSF_F8(d, 32)
-#define DSF_D36(d)                                                                                 \
-    DSF_D32(d), "+f"((d)[32]), "+f"((d)[33]), "+f"((d)[34]), "+f"((d)[35])
-#define DSF_D48(d)  DSF_D32(d), DSF_F8(d, 32), DSF_F8(d, 40)
-#define DSF_D64(d)  DSF_D48(d), DSF_F8(d, 48), DSF_F8(d, 56)
-#define DSF_D96(d)  DSF_D64(d), DSF_F8(d, 64), DSF_F8(d, 72), DSF_F8(d, 80), DSF_F8(d, 88)
-#define DSF_D128(d) DSF_D96(d), DSF_F8(d, 96), DSF_F8(d, 104), DSF_F8(d, 112), DSF_F8(d, 120)
-
-#define DSF_R4  "%0, %1, %2, %3"
-#define DSF_R8  DSF_R4 ", %4, %5, %6, %7"
-#define DSF_R16 DSF_R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define DSF_R32                                                                                    \
-    DSF_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define DSF_R40                                                                                    \
-    DSF_R32 ", %32, %33, %34, %35, %36, %37, %38, %39"
-#define DSF_R36 DSF_R32 ", %32, %33, %34, %35"
-#define DSF_R48                                                                                    \
-    DSF_R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define DSF_R64                                                                                    \
-    DSF_R48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define DSF_R96                                                                                    \
-    DSF_R64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "   \
-            "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define DSF_R128                                                                                   \
-    DSF_R96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "   \
-            "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
-            "%124, %125, %126, %127"
-
-/* d[64 x N] = a b + (accumulate ? d : 0). ss: a and b by descriptor; rs: a in registers (the m64
- * fragment: 4 words a thread). Both K-major; the _tb forms take b with N contiguous (bf16 only). */
-template <int N> struct wgmma;
-
-#define DSF_WGMMA(N, NR, A0, A1, A2, A3, A4, A5, A6, REGS, OPS)                                        \
-    template <> struct wgmma<N> {                                                                  \
-        static __device__ inline void e4m3_ss(float (&d)[NR], uint64_t a, uint64_t b, int acc)     \
-        {                                                                                          \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #A2 ", 0;\n"                         \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" REGS "}, "   \
-                         "%" #A0 ", %" #A1 ", p, 1, 1;\n}"                                         \
-                         : OPS                                                                     \
-                         : "l"(a), "l"(b), "r"(acc));                                              \
-        }                                                                                          \
-        static __device__ inline void e4m3_rs(float (&d)[NR], const uint32_t (&a)[4], uint64_t b,  \
-                                              int acc)                                             \
-        {                                                                                          \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #A5 ", 0;\n"                         \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" REGS "}, "   \
-                         "{%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #A4 ", p, 1, 1;\n}"         \
-                         : OPS                                                                     \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(acc));          \
-        }                                                                                          \
-        template <int TB>                                                                          \
-        static __device__ inline void bf16_ss(float (&d)[NR], uint64_t a, uint64_t b, int acc)     \
-        {                                                                                          \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #A2 ", 0;\n"                         \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" REGS "}, "   \
-                         "%" #A0 ", %" #A1 ", p, 1, 1, 0, %" #A3 ";\n}"                            \
-                         : OPS                                                                     \
-                         : "l"(a), "l"(b), "r"(acc), "n"(TB));                                     \
-        }                                                                                          \
-        template <int TB>                                                                          \
-        static __device__ inline void bf16_rs(float (&d)[NR], const uint32_t (&a)[4], uint64_t b,  \
-                                              int acc)                                             \
-        {                                                                                          \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #A5 ", 0;\n"                         \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" REGS "}, "   \
-                         "{%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #A4 ", p, 1, 1, %" #A6 ";\n}" \
-                         : OPS                                                                     \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(acc), "n"(TB));          \
-        }                                                                                          \
-    };
-
-DSF_WGMMA(8, 4, 4, 5, 6, 7, 8, 9, 10, DSF_R4, DSF_D4(d))
-DSF_WGMMA(16, 8, 8, 9, 10, 11, 12, 13, 14, DSF_R8, DSF_D8(d))
-DSF_WGMMA(32, 16, 16, 17, 18, 19, 20, 21, 22, DSF_R16, DSF_D16(d))
-DSF_WGMMA(64, 32, 32, 33, 34, 35, 36, 37, 38, DSF_R32, DSF_D32(d))
-DSF_WGMMA(72, 36, 36, 37, 38, 39, 40, 41, 42, DSF_R36, DSF_D36(d))
-DSF_WGMMA(80, 40, 40, 41, 42, 43, 44, 45, 46, DSF_R40, DSF_D40(d))
-DSF_WGMMA(96, 48, 48, 49, 50, 51, 52, 53, 54, DSF_R48, DSF_D48(d))
-DSF_WGMMA(128, 64, 64, 65, 66, 67, 68, 69, 70, DSF_R64, DSF_D64(d))
-DSF_WGMMA(192, 96, 96, 97, 98, 99, 100, 101, 102, DSF_R96, DSF_D96(d))
-DSF_WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134, DSF_R128, DSF_D128(d))
-#undef DSF_WGMMA
-
-/* Integers: d[64 x N] = a b + (accumulate ? d : 0), exact. a in registers, b by descriptor, both
- * K-major, k32. */
-#define DSF_I8(d, i)                                                                               \
-    "+r"((d)[(i)]), "+r"((d)[(i) + 1]), "+r"((d)[(i) + 2]), "+r"((d)[(i) + 3]),                    \
-        "+r"((d)[(i) + 4]), "+r"((d)[(i) + 5]), "+r"((d)[(i) + 6]), "+r"((d)[(i) + 7])
-#define DSF_I16(d) DSF_I8(d, 0), DSF_I8(d, 8)
-#define DSF_I64(d)                                                                                 \
-    DSF_I16(d), DSF_I8(d, 16), DSF_I8(d, 24), DSF_I8(d, 32), DSF_I8(d, 40), DSF_I8(d, 48),         \
-        DSF_I8(d, 56)
-
-template <int N> struct wgmma_s8;
-
-#define DSF_WGMMA_S8(N, NR, A0, A1, A2, A3, A4, A5, REGS, OPS)                                     \
-    template <> struct wgmma_s8<N> {                                                               \
-        static __device__ inline void rs(int (&d)[NR], const uint32_t (&a)[4], uint64_t b,         \
-                                         int acc)                                                  \
-        {                                                                                          \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #A5 ", 0;\n"                         \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" REGS "}, "       \
-                         "{%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #A4 ", p;\n}"               \
-                         : OPS                                                                     \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(acc));          \
-        }                                                                                          \
-    };
-
-DSF_WGMMA_S8(32, 16, 16, 17, 18, 19, 20, 21, DSF_R16, DSF_I16(d))
-DSF_WGMMA_S8(128, 64, 64, 65, 66, 67, 68, 69, DSF_R64, DSF_I64(d))
-#undef DSF_WGMMA_S8
-
 } // namespace ptx
+
+#include "sm90/wgmma.cuh"
 
 #endif

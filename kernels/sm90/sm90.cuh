@@ -11,12 +11,13 @@ extern "C" {
 
 #include "sm90/num.cuh"
 
-/* After a launch: an error of the launch itself. What a kernel does wrong shows at the next wait. */
+/* After a launch: an error of the launch itself. What a kernel does wrong shows at the next wait.
+ */
 #define DSF_CUDA_TRY(call)                                                                         \
     do {                                                                                           \
         cudaError_t error_ = (call);                                                               \
         if (error_ != cudaSuccess)                                                                 \
-            return DSF_FAIL(DSF_EDEVICE, "%s: %s", #call, cudaGetErrorString(error_));           \
+            return DSF_FAIL(DSF_EDEVICE, "%s: %s", #call, cudaGetErrorString(error_));             \
     } while (0)
 
 static inline cudaStream_t dsf_stream(const dsf_launch *lc)

@@ -66,7 +66,7 @@ __global__ void fill_codes(uint64_t *out, int64_t n, uint64_t seed, uint64_t kee
 } // namespace
 
 extern "C" dsf_status dsf_synth_there(dsf_device *d, void *there, size_t bytes, dsf_dtype t,
-                                     int64_t width, uint64_t seed)
+                                      int64_t width, uint64_t seed)
 {
     cudaStream_t stream = static_cast<cudaStream_t>(dsf_device_stream(d));
     const unsigned blocks = 8u * unsigned(dsf_device_describe(d)->multiprocessors);

@@ -13,6 +13,7 @@ enum { DSF_ATTN_CLUSTER = 8, DSF_ATTN_HEADS = 64 }; /* blocks a row is spread ov
 typedef struct {
     int spread;   /* a row over a cluster (attn_decode.cu), else a block a row (attn_prefill.cu) */
     int quarters; /* spread: 16-key groups that a block of the cluster scores: 2 or 5 */
+    int slots;    /* of the longest list, in whole tiles */
 } dsf_attn_tile;
 
 /* For arguments that dsf_attn_accepts_sm90tc takes. Rows have the same bits either way. */

@@ -11,22 +11,34 @@ int dsf_linear_g8_sm90fp8_accepts(const void *args)
     return k > 0 && k % DSF_G8_STEP == 0;
 }
 
+int dsf_linear_g8_pair_sm90fp8_accepts(const void *args)
+{
+    const dsf_linear_g8_pair_args *a = args;
+    int64_t n = a->x.dim[0], k = a->x.dim[1];
+    return n <= DSF_G8_DECODE_MOST && k > 0 && k % DSF_G8_STEP == 0;
+}
+
 /* Blocks that a tile can spread over before a finer one would only add work. */
 enum { ENOUGH_TILES = DSF_SM90_SMS - 4 };
+
+static int64_t tiles(const dsf_g8_tile *t, int64_t o, int64_t o_b)
+{
+    return ceil_div(o, t->outputs) + ceil_div(o_b, t->outputs);
+}
 
 /* Tokens are the N side: the next width of the instruction that holds them. Narrow tiles take 64
  * outputs, or fewer where that leaves multiprocessors without a tile; wide ones take 128, which
  * halves how often the activations are read. */
-static void decode_tile(dsf_g8_tile *t, int64_t n, int64_t o)
+static void decode_tile(dsf_g8_tile *t, int64_t n, int64_t o, int64_t o_b)
 {
     t->tokens = n <= 8 ? 8 : n <= 16 ? 16 : n <= 32 ? 32 : 64;
     t->outputs = t->tokens <= 16 ? 64 : 128;
     int most = t->tokens == 8 ? 8 : t->tokens == 16 ? 4 : 1;
-    for (t->slices = 1; t->slices < most && ceil_div(o, t->outputs) < ENOUGH_TILES; t->slices *= 2)
+    for (t->slices = 1; t->slices < most && tiles(t, o, o_b) < ENOUGH_TILES; t->slices *= 2)
         t->outputs /= 2;
     t->cluster = 1;
     t->token_tiles = 1;
-    t->output_tiles = ceil_div(o, t->outputs);
+    t->output_tiles = tiles(t, o, o_b);
     int64_t resident = DSF_G8_RESIDENT(t->tokens) * DSF_SM90_SMS;
     t->blocks = (int)(t->output_tiles < resident ? t->output_tiles : resident);
 }
@@ -38,17 +50,18 @@ static void prefill_tile(dsf_g8_tile *t, int64_t n, int64_t o)
     t->cluster = n > t->tokens ? 2 : 1;
     t->token_tiles = ceil_div(n, (int64_t)t->tokens * t->cluster) * t->cluster;
     t->output_tiles = ceil_div(o, t->outputs);
-    int64_t tiles = t->token_tiles * t->output_tiles;
-    t->blocks = (int)(tiles < DSF_SM90_SMS ? tiles : DSF_SM90_SMS / t->cluster * t->cluster);
+    int64_t all = t->token_tiles * t->output_tiles;
+    t->blocks = (int)(all < DSF_SM90_SMS ? all : DSF_SM90_SMS / t->cluster * t->cluster);
 }
 
-dsf_g8_tile dsf_linear_g8_sm90fp8_tile(int64_t n, int64_t k, int64_t o)
+dsf_g8_tile dsf_linear_g8_sm90fp8_tile(int64_t n, int64_t k, int64_t o, int64_t o_b)
 {
-    dsf_g8_tile t = {.steps = (int)(k / DSF_G8_STEP), .direct = (k + k / 32) % 16 == 0};
+    dsf_g8_tile t = {.steps = (int)(k / DSF_G8_STEP), .direct = n == 1 || (k + k / 32) % 16 == 0};
     if (n <= DSF_G8_DECODE_MOST)
-        decode_tile(&t, n, o);
+        decode_tile(&t, n, o, o_b);
     else
         prefill_tile(&t, n, o);
+    t.first_tiles = ceil_div(o, t.outputs);
     return t;
 }
 
@@ -56,6 +69,6 @@ size_t dsf_linear_g8_sm90fp8_scratch(const void *args)
 {
     const dsf_linear_g8_args *a = args;
     int64_t n = a->out.dim[0], k = a->w.dim[1];
-    dsf_g8_tile t = dsf_linear_g8_sm90fp8_tile(n, k, a->out.dim[1]);
+    dsf_g8_tile t = dsf_linear_g8_sm90fp8_tile(n, k, a->out.dim[1], 0);
     return t.slices || t.direct ? 0 : (size_t)(n * k);
 }

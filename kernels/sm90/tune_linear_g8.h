@@ -23,11 +23,13 @@ typedef struct {
     int outputs; /* of a tile */
     int steps;   /* of 128 along K */
     /* The copy engine wants rows a multiple of 16 bytes apart; records of k + k/32 bytes may be 4
-     * or 8 off. Then few tokens are copied by a warp, many are first packed into the workspace. */
+     * or 8 off. Then few tokens (but one alone) are copied by a warp, many are first packed into
+     * the workspace. */
     int direct;
-    int cluster; /* blocks that share one weight tile (prefill) */
-    int64_t token_tiles, output_tiles;
-    int blocks; /* of the grid */
+    int cluster; /* blocks that share a weight tile (many tokens) */
+    int64_t token_tiles;
+    int64_t output_tiles, first_tiles; /* of both matrices, of the first */
+    int blocks;                        /* of the grid */
 } dsf_g8_tile;
 
 /* Blocks of the decode kernel on a multiprocessor: 64 tokens need the registers of one. */
@@ -35,7 +37,9 @@ typedef struct {
 
 int dsf_linear_g8_sm90fp8_accepts(const void *args);
 size_t dsf_linear_g8_sm90fp8_scratch(const void *args); /* the packed codes of x */
-dsf_g8_tile dsf_linear_g8_sm90fp8_tile(int64_t n, int64_t k, int64_t o);
+/* o_b: outputs of a second matrix for the same x (n <= DSF_G8_DECODE_MOST), or 0. */
+dsf_g8_tile dsf_linear_g8_sm90fp8_tile(int64_t n, int64_t k, int64_t o, int64_t o_b);
+int dsf_linear_g8_pair_sm90fp8_accepts(const void *args);
 
 #ifdef __cplusplus
 }

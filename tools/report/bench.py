@@ -49,6 +49,30 @@ def run_row(f):
             "rate": f.number("tokens_per_s"), "rounds": f.whole("runs", f.whole("tokens")), "steps": steps}
 
 
+def device_op_row(f):
+    """An operation on a GPU; its percent is of the datasheet."""
+    what = f"{f.text('op')} {f.text('use')}".strip()
+    return {"what": what, "variant": f.text("variant"), "shape": f.text("shape"), "ms": scaled(measured(f, "us"), 1e-3),
+            "percent": measured(f, "percent_of_physical"), "limit": f.text("limit"), "times_ref": interval(math.nan, math.nan),
+            "rate": math.nan, "rounds": f.object("us").whole("n") if f.has("us") else 0, "steps": []}
+
+
+def device_run_row(f):
+    """Some layers on a GPU: a decode step, or a chunk of a prompt."""
+    decode = f.text("bench") == "decode_device"
+    rows = f"batch {f.whole('batch')}" if decode else f"{f.whole('chunk')} rows"
+    steps = sorted(({"op": s.text("op"), "variant": s.text("variant"), "share": s.number("percent"), "us": s.number("us"),
+                     "percent": math.nan} for s in f.objects("operations")),
+                   key=lambda s: -s["share"] if s["share"] == s["share"] else 0)
+    time = "graph_us" if decode else "device_us"
+    share = "percent_of_physical" if decode else "percent_of_speed_of_light"
+    return {"what": f"{'decode' if decode else 'prefill'}, {rows}, layers {f.text('layer_list')}", "variant": "",
+            "shape": f"{f.whole('context')} tokens before", "ms": scaled(measured(f, time), 1e-3),
+            "percent": measured(f, share), "limit": "bytes" if decode else "arithmetic",
+            "times_ref": interval(math.nan, math.nan), "rate": math.nan,
+            "rounds": f.object(time).whole("n") if f.has(time) else 0, "steps": steps}
+
+
 def memory_row(f):
     return {"model": f.text("model"), "context": f.whole("context_limit"), "planned": f.number("planned_bytes"),
             "resident": f.number("resident_anonymous_bytes"), "allowed": f.number("allowed_bytes"),
@@ -76,6 +100,10 @@ def build(lines):
             made["op"].append(op_row(f))
         elif kind in ("decode", "prefill"):
             made["run"].append(run_row(f))
+        elif kind == "op_device" and not f.has("refused"):
+            made["op"].append(device_op_row(f))
+        elif kind in ("decode_device", "prefill_device") and not f.has("refused"):
+            made["run"].append(device_run_row(f))
         elif kind == "memory":
             made["memory"].append(memory_row(f))
         elif kind != "ceiling":

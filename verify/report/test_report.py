@@ -168,6 +168,17 @@ class Results(Case):
             _, page = self.page(doc)
             self.assertNotIn("✓", page.word, doc)
         self.page({"bench": "op"}, {"bench": "memory"}, {"bench": "ceiling"}, {"bench": "decode", "step": [{}]}, {"bench": "comm", "x": 1})
+        self.page({"bench": "op_device"}, {"bench": "decode_device", "operations": [{}]}, {"bench": "prefill_device"})
+
+    def test_the_lines_of_a_gpu_are_rows_of_the_tables(self):
+        op = {"bench": "op_device", "op": "linear_g8", "use": "wq_a", "us": {"median": 142.7, "spread": 0.001, "n": 25},
+              "percent_of_physical": 38.0, "limit": "arithmetic"}
+        step = {"bench": "decode_device", "layer_list": "0,1,2", "batch": 8, "context": 4096, "percent_of_physical": 46.1,
+                "graph_us": {"median": 6327.5, "spread": 0.001, "n": 20},
+                "operations": [{"op": "experts_up", "variant": "sm90fp8", "us": 2485.1, "percent": 39.3}]}
+        text = self.page(op, step, {**op, "op": "attn", "refused": "not the same bits"})[1].text["bench"]
+        for word in ("linear_g8 wq_a", "decode, batch 8, layers 0,1,2", "experts_up", "not the same bits"):
+            self.assertIn(word, text)
 
     def test_a_failed_write_leaves_what_was_there(self):
         out = self.save("kept.html", "kept")

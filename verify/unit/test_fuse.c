@@ -1,7 +1,5 @@
 /* Fused plans: which steps become one, which must not, and that no bit of a pass changes. */
-#include "ops/fused.h"
 #include "plan_fixture.h"
-#include "sm90/tune_fused.h"
 
 TestSuite(fuse, .fini = mini_clean);
 
@@ -44,7 +42,7 @@ static void check_order(const dsf_plan *p)
 }
 
 /* 10 layers, of which 2 start from an Engram write: every expansion but those before them and the
- * last one is followed by a collapse and a mix. */
+ * last one is followed by a collapse, a norm and a quantiser. */
 Test(fuse, every_boundary_and_every_record_becomes_one_step)
 {
     shapes s;
@@ -55,13 +53,16 @@ Test(fuse, every_boundary_and_every_record_becomes_one_step)
     cr_expect_gt(engrams, 0);
     cr_expect_eq(count(p, "hc_boundary"), boundaries);
     cr_expect_eq(count(p, "hc_expand"), 1 + engrams);
-    cr_expect_eq(count(p, "hc_mix"), 1 + engrams, "before the first sublayer and after Engram");
+    cr_expect_eq(count(p, "hc_mix"), 2 * s.config.n_layers, "beside the sublayers");
     cr_expect_eq(count(p, "swiglu"), 0);
     cr_expect_eq(count(p, "swiglu_q8"), count(plain, "swiglu"));
     cr_expect_eq(count(p, "row_q4x"), count(plain, "quant_q4x"));
     cr_expect_eq(count(p, "moe_sum"), 1 + engrams);
     cr_expect_eq(count(p, "row_pair"), s.config.n_layers, "window key and q latent");
     cr_expect_eq(count(p, "attn_close"), s.config.n_layers);
+    int indexes = count(plain, "index_weight"); /* wq_b and the indexer's read one q latent */
+    int contexts = s.config.n_mtp_layers / 2;   /* the draft stages' wkv read one value */
+    cr_expect_eq(count(p, "linear_g8_pair"), 2 * s.config.n_layers + indexes + contexts);
     check_order(p);
     GOOD(dsf_plan_choose(p, 0, NULL));
     GOOD(dsf_plan_place(p));
@@ -127,7 +128,7 @@ Test(fuse, a_wanted_intermediate_keeps_its_sequence)
     cr_expect_eq(left(&s, DSF_TAP_FFN_Y, "moe_sum"), 1, "the sum is shown");
     cr_expect_eq(left(&s, DSF_TAP_FFN_Y, "hc_boundary"), 2, "and the rest goes on");
     cr_expect_eq(left(&s, DSF_TAP_ATTN_Q_LATENT, "rms_norm"), 1);
-    cr_expect_eq(left(&s, DSF_TAP_ATTN_U, "hc_mix"), 1, "shown on other rows than the stream's");
+    cr_expect_eq(left(&s, DSF_TAP_ATTN_U, "rms_norm"), 1, "shown on other rows than the stream's");
     cr_expect_eq(left(&s, DSF_TAP_MID, "hc_boundary"), 2, "results of the fused step are shown");
     cr_expect_eq(left(&s, DSF_TAP_FFN_U, "hc_boundary"), 2);
     cr_expect_eq(left(&s, DSF_TAP_OUT, "hc_boundary"), 2);
@@ -295,42 +296,4 @@ Test(fuse, all_taps_of_a_fused_plan_are_those_of_the_plain_one)
     cr_expect_gt(sum[0].shown, 100);
     cr_expect_eq(sum[0].shown, sum[1].shown);
     cr_expect_eq(sum[0].hash, sum[1].hash);
-}
-
-/* ---- which kernel hc_boundary takes ---- */
-
-static dsf_hc_boundary_args boundary_of(int64_t n, int64_t d)
-{
-    return (dsf_hc_boundary_args){.x = {.dtype = DSF_BF16, .rank = 3, .dim = {n, 4, d}}};
-}
-
-Test(tune, tensor_cores_take_widths_whose_parts_hold_whole_tiles)
-{
-    static const int64_t yes[] = {512, 1024, 5120}, no[] = {32, 64, 128, 256, 544, 5121, 5632};
-    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) {
-        dsf_hc_boundary_args a = boundary_of(3, yes[i]);
-        cr_expect(dsf_hc_boundary_sm90tc_accepts(&a), "d %lld", (long long)yes[i]);
-        cr_expect_eq(yes[i] % (DSF_BOUNDARY_PARTS * DSF_BOUNDARY_TILE), 0);
-    }
-    for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
-        dsf_hc_boundary_args a = boundary_of(3, no[i]);
-        cr_expect_not(dsf_hc_boundary_sm90tc_accepts(&a), "d %lld", (long long)no[i]);
-    }
-}
-
-/* What a plan sets aside for its largest pass is enough for every smaller one; whether a width is
- * taken does not depend on the rows. */
-Test(tune, the_workspace_of_the_largest_pass_serves_all)
-{
-    size_t before = 0;
-    for (int64_t n = 1; n <= 16384; n = n * 2 + (n & 1)) {
-        dsf_hc_boundary_args a = boundary_of(n, 5120);
-        size_t bytes = dsf_hc_boundary_sm90tc_scratch(&a);
-        cr_expect_geq(bytes, before, "%lld rows", (long long)n);
-        cr_expect(dsf_hc_boundary_sm90tc_accepts(&a));
-        cr_expect_eq(bytes > 0, dsf_tune_boundary_many(n) != 0);
-        if (bytes) cr_expect_eq(bytes, dsf_tune_boundary_parts_bytes(5120));
-        before = bytes;
-    }
-    cr_expect_eq(before, (size_t)3 * 24 * 4 * 5120 * 2, "three bf16 for one f32 of fn");
 }

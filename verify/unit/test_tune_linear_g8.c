@@ -24,7 +24,7 @@ Test(tune_linear_g8, tiles_cover_all_tokens_and_outputs_once)
 {
     for (int i = 0; i < SHAPES; i++)
         for (int j = 0; j < ROWS; j++) {
-            dsf_g8_tile t = dsf_linear_g8_sm90fp8_tile(rows[j], shapes[i].k, shapes[i].o);
+            dsf_g8_tile t = dsf_linear_g8_sm90fp8_tile(rows[j], shapes[i].k, shapes[i].o, 0);
             cr_expect_geq(t.token_tiles * t.tokens, rows[j]);
             cr_expect_lt((t.token_tiles - t.cluster) * t.tokens, rows[j]);
             cr_expect_geq(t.output_tiles * t.outputs, shapes[i].o);
@@ -38,7 +38,7 @@ Test(tune_linear_g8, every_block_has_work_and_clusters_are_whole)
 {
     for (int i = 0; i < SHAPES; i++)
         for (int j = 0; j < ROWS; j++) {
-            dsf_g8_tile t = dsf_linear_g8_sm90fp8_tile(rows[j], shapes[i].k, shapes[i].o);
+            dsf_g8_tile t = dsf_linear_g8_sm90fp8_tile(rows[j], shapes[i].k, shapes[i].o, 0);
             cr_expect_geq(t.blocks, 1);
             cr_expect_leq(t.blocks, t.token_tiles * t.output_tiles);
             cr_expect_eq(t.blocks % t.cluster, 0);
@@ -54,7 +54,8 @@ Test(tune_linear_g8, asks_for_workspace_where_many_records_are_not_16_bytes_apar
             dsf_linear_g8_args a = {.out = {.rank = 2, .dim = {n, 40}},
                                     .w = {.rank = 2, .dim = {40, k}}};
             int aligned = (k + k / 32) % 16 == 0;
-            cr_expect_eq(dsf_linear_g8_sm90fp8_tile(n, k, 40).direct, aligned);
+            cr_expect_eq(dsf_linear_g8_sm90fp8_tile(n, k, 40, 0).direct, aligned);
+            cr_expect(dsf_linear_g8_sm90fp8_tile(1, k, 40, 0).direct);
             cr_expect_eq(dsf_linear_g8_sm90fp8_scratch(&a), n == 64 || aligned ? 0 : n * k);
         }
 }
@@ -63,11 +64,11 @@ Test(tune_linear_g8, asks_for_workspace_where_many_records_are_not_16_bytes_apar
 Test(tune_linear_g8, small_matrices_spread_over_the_multiprocessors)
 {
     for (int i = 0; i < SHAPES; i++) {
-        dsf_g8_tile t = dsf_linear_g8_sm90fp8_tile(1, shapes[i].k, shapes[i].o);
+        dsf_g8_tile t = dsf_linear_g8_sm90fp8_tile(1, shapes[i].k, shapes[i].o, 0);
         cr_expect_eq(t.outputs * t.slices, 64);
         if (t.outputs < 32) cr_expect_eq(32 % t.outputs, 0);
         if (shapes[i].o >= 64 * DSF_SM90_SMS) cr_expect_eq(t.slices, 1);
         if (shapes[i].o >= 1280) cr_expect_geq(t.output_tiles, 128);
     }
-    cr_expect_eq(dsf_linear_g8_sm90fp8_tile(1, 5120, 512).output_tiles, 64);
+    cr_expect_eq(dsf_linear_g8_sm90fp8_tile(1, 5120, 512, 0).output_tiles, 64);
 }

@@ -33,6 +33,35 @@ Test(tune_rows, hc_mix_keeps_the_segment_sums_of_one_piece)
                  "rows that do not end with a segment come in pieces whatever their number");
 }
 
+Test(tune_rows, a_row_of_the_boundary_has_a_warp_for_every_group_at_least_and_none_in_vain)
+{
+    for (int64_t d = 32; d <= 8192; d += 32)
+        for (int64_t n = 1; n < 300; n += 131) {
+            int64_t warps = dsf_boundary_warps(n, d);
+            int most = dsf_boundary_few(n) ? DSF_BOUNDARY_FEW_WARPS : DSF_BOUNDARY_MANY_WARPS;
+            cr_assert(warps >= 1 && warps <= most && warps <= (d + 255) / 256, "n %ld d %ld",
+                      (long)n, (long)d);
+        }
+    cr_expect_eq(dsf_boundary_warps(1, 5120), 10, "two groups a warp, all in flight");
+}
+
+Test(tune_rows, the_boundary_hands_its_stream_to_hc_mix)
+{
+    float pre, fn;
+    uint16_t out;
+    dsf_hc_boundary_args b = {.out = {.data = &out, .rank = 3, .dim = {7, 4, 5120}},
+                              .next_pre = {.data = &pre},
+                              .fn = {.data = &fn, .rank = 2, .dim = {24, 20480}},
+                              .eps = 1,
+                              .mix_eps = 2,
+                              .hc_eps = 3,
+                              .iters = 20};
+    dsf_hc_mix_args m = dsf_boundary_mix(&b);
+    cr_expect(m.x.data == &out && m.pre.data == &pre && m.fn.data == &fn);
+    cr_expect(m.norm_eps == 2 && m.hc_eps == 3 && m.iters == 20);
+    cr_expect_eq(dsf_hc_boundary_sm90_scratch(&b), mix_scratch(7, 5120));
+}
+
 Test(tune_rows, a_step_of_the_draft_chain_has_its_own_word)
 {
     dsf_markov_chain_args a = {.logits = {.rank = 2, .dim = {5, 1000}}};
