@@ -24,7 +24,7 @@ dsf_fill_layout dsf_device_layout(const dsf_tensor *t)
 {
     static const dsf_fill_values
         any = {DSF_FILL_BYTES, 0, 255, 0},
-        e8m0 = {DSF_FILL_BYTES, 118, 124, 0},
+        e8m0 = {DSF_FILL_BYTES, 119, 123, 0},
         /* groups of a normalised vector: the largest of 32 varies little */
         near = {DSF_FILL_BYTES, 120, 122, 0},
         e4m3_scale = {DSF_FILL_BYTES, 0x28, 0x38, 0}, /* 1/4 .. 1 */

@@ -149,6 +149,7 @@ static dsf_status check_ref(job *j, dsf_frame *inputs)
     dsf_frame_copy(&j->want, inputs, NULL);
     j->want.fp8_sum = (j->v->needs & DSF_FP8_SUM) != 0;
     j->want.bf16_sum = (j->v->needs & DSF_BF16_SUM) != 0;
+    j->want.bf16_sum = (j->v->needs & DSF_BF16_SUM) != 0;
     DSF_TRY(dsf_run_frame(&op->variant[0], &j->want, 0xFF, j->d->b->pool, &finding));
     for (int i = 0; i < op->n_operands && finding.rule == DSF_RULE_NONE; i++)
         if (op->operand[i].dir != DSF_IN && dsf_frame_tensor(&j->got, i)->rank > 0)
@@ -159,6 +160,17 @@ static dsf_status check_ref(job *j, dsf_frame *inputs)
     else
         (void)snprintf(j->c->why, sizeof j->c->why, "%s", dsf_rule_text(finding.rule));
     return DSF_OK;
+}
+
+/* Some rows can stand for all: every output has rows, and each is its own. */
+static bool rows_stand_alone(const dsf_device_frame *f)
+{
+    const dsf_op *op = f->host.op;
+    for (int i = 0; i < op->n_operands; i++)
+        if (op->operand[i].dir != DSF_IN && !dsf_frame_has_rows(&f->host, i) &&
+            dsf_frame_tensor(&f->host, i)->rank > 0)
+            return false;
+    return (op->props & DSF_PROP_ROWS) != 0;
 }
 
 /* Inputs of the rows on the host, before an output overwrites one. */
@@ -198,7 +210,7 @@ dsf_status dsf_bench_device_check(dsf_bench_device *d, const dsf_variant *v, dsf
     dsf_frame inputs = {.op = NULL};
     dsf_device_frame few = {.device = NULL};
     dsf_case sizes = f->host.sizes;
-    bool some = f->host.op->props & DSF_PROP_ROWS && j.n > FEW;
+    bool some = rows_stand_alone(f) && j.n > FEW;
     j.few = some ? FEW : j.n;
     for (int64_t i = 0; some && i < FEW; i++) j.row[i] = i * (j.n - 1) / (FEW - 1);
     j.rows = some ? j.row : NULL;

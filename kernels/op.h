@@ -111,6 +111,9 @@ typedef struct dsf_op {
     /* And for what it cuts from sums of bf16 products (DSF_BF16_SUM). */
     double (*bf16_bound)(const void *args, int operand, int64_t index);
     dsf_cost (*cost)(const void *args);
+    /* Tiles that a device variant takes for these shapes, in words for the printed plan; "" when it
+     * has no choice. NULL: none has. */
+    void (*tiles)(const dsf_variant *v, const void *args, char *text, size_t n);
 } dsf_op;
 
 enum {                          /* properties checked beside values */

@@ -35,6 +35,7 @@ int dsf_cmd_plan(int argc, char **argv)
     char *text = NULL;
     dsf_status st = dsf_inputs_options(&in, "cone", &o, accept);
     o.slots = batch;
+    o.plan_only = true;
     if (st == DSF_OK) st = dsf_engine_open(&e, &o);
     if (st == DSF_OK) st = dsf_engine_describe(e, steps, json, &text);
     if (st == DSF_OK) (void)printf("%s%s", text, json ? "\n" : "");

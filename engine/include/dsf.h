@@ -37,6 +37,7 @@ typedef struct {
     int device;           /* which of the usable CUDA devices; 0: the first */
     bool eager;           /* device: launch every pass anew, replay none */
     bool separate;        /* device: each operation by itself, none fused */
+    bool plan_only;       /* to be described, not run: no memory is taken, no device is needed */
     bool all_logits;      /* logits of every row of a pass, not of the last one only; exact only */
     bool unfused;         /* index scores become observable: more memory, [chunk, context] bf16 */
     bool timed;           /* keep the time of each step */

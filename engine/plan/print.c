@@ -30,6 +30,13 @@ static void print_value(dsf_buf *out, const dsf_plan *p, dsf_val at)
                     p->value[dsf_plan_base(p, at)].offset); /* a view's are its base's */
 }
 
+static void print_tiles(dsf_buf *out, const dsf_plan *p, const dsf_step *s)
+{
+    char text[96] = "";
+    if (s->op->tiles && s->variant) s->op->tiles(s->variant, p->args + s->args, text, sizeof text);
+    if (text[0]) dsf_buf_fmt(out, " {%s}", text);
+}
+
 void dsf_plan_print(const dsf_plan *p, dsf_buf *out)
 {
     dsf_buf_fmt(out, "# rows %lld, heads %lld, slots %lld, context %lld, rewind %lld\n",
@@ -42,6 +49,7 @@ void dsf_plan_print(const dsf_plan *p, dsf_buf *out)
         dsf_buf_fmt(out, "%5d L%-3d ", i, s->layer);
         print_rows(out, s->rows);
         dsf_buf_fmt(out, " %-16s %-7s", s->op->name, s->variant ? s->variant->name : "-");
+        print_tiles(out, p, s);
         for (int k = 0; k < s->op->n_operands; k++)
             if (s->operand[k] != DSF_NO_VAL) print_value(out, p, s->operand[k]);
         for (int k = 0; k < s->n_taps; k++) {

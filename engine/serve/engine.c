@@ -49,12 +49,13 @@ static dsf_status make_plan(dsf_engine *e, dsf_plan **out, bool draft)
                                 .slots = o->slots,
                                 .context = o->context,
                                 .rewind = o->rewind};
+    unsigned target = dsf_plan_target(0, o->variants); /* of a device; 0: the host */
     DSF_TRY(dsf_plan_open(out, &size, e->load.config.n_layers));
     if (o->given_embed && !draft) (*out)->given = give_embed;
     DSF_TRY(draft ? dsf_model_build_draft(*out, &e->load.model)
                   : dsf_model_build(*out, &e->load.model));
     DSF_TRY(dsf_plan_prune(*out, o->sink, NULL, NULL));
-    if (e->device && !o->separate) DSF_TRY(dsf_plan_fuse(*out, DSF_NEEDS_SM90));
+    if (target && !o->separate) DSF_TRY(dsf_plan_fuse(*out, target));
     DSF_TRY(dsf_plan_choose(*out, dsf_machine(), o->variants));
     return dsf_plan_place(*out);
 }
@@ -62,7 +63,7 @@ static dsf_status make_plan(dsf_engine *e, dsf_plan **out, bool draft)
 /* The weights that both plans read, by name and size: nothing is allocated yet. */
 static dsf_status plan_weights(dsf_engine *e)
 {
-    if (!e->device) return DSF_OK;
+    if (!(e->plan->target & DSF_NEEDS_SM90)) return DSF_OK;
     DSF_TRY(dsf_place_open(&e->place, e->device));
     DSF_TRY(dsf_place_add(e->place, e->plan));
     return e->draft_plan ? dsf_place_add(e->place, e->draft_plan) : DSF_OK;
@@ -118,7 +119,7 @@ static dsf_status open_all(dsf_engine *e)
     bool device = (dsf_plan_target(0, e->opt.variants) & DSF_NEEDS_SM90) != 0;
     if (e->opt.synthetic && !device)
         return DSF_FAIL(DSF_ENOTSUP, "synthetic weights are made on a CUDA device");
-    if (device) DSF_TRY(dsf_device_open(&e->device, e->opt.device));
+    if (device && !e->opt.plan_only) DSF_TRY(dsf_device_open(&e->device, e->opt.device));
     if (e->opt.synthetic)
         DSF_TRY(dsf_load_synthetic(&e->load, e->opt.synthetic, dsf_pool_processors()));
     else
@@ -126,7 +127,7 @@ static dsf_status open_all(dsf_engine *e)
     fill_defaults(&e->opt, &e->load.config);
     DSF_TRY(check_options(&e->opt, &e->load.config));
     DSF_TRY(make_plans(e));
-    return take_memory(e);
+    return e->opt.plan_only ? DSF_OK : take_memory(e);
 }
 
 dsf_status dsf_engine_open(dsf_engine **out, const dsf_options *opt)

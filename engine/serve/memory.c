@@ -16,12 +16,14 @@ static int64_t cache_bytes(const dsf_plan *p, const char *prefix)
     return sum;
 }
 
+static bool on_device(const dsf_engine *e) { return e->plan->target & DSF_NEEDS_SM90; }
+
 /* Lines of what lives in the plan's space: this process, or the device. */
 static void plan_space(const dsf_engine *e, dsf_budget *b)
 {
     const dsf_options *o = &e->opt;
     const dsf_config *c = &e->load.config;
-    int kind = e->device ? DSF_BUDGET_DEVICE : DSF_BUDGET_HOST;
+    int kind = on_device(e) ? DSF_BUDGET_DEVICE : DSF_BUDGET_HOST;
     long long slots = o->slots, ctx = o->context, t = o->chunk;
     if (e->place)
         dsf_budget_add_kind(b, kind, "weights", (int64_t)dsf_place_bytes(e->place),
@@ -47,9 +49,9 @@ static void plan_space(const dsf_engine *e, dsf_budget *b)
                         t);
     dsf_budget_add_kind(b, kind, "pass: draft", draft, "block %d rows", c->dspark_block_size);
     size_t worker = e->plan->worker_bytes + (e->draft_plan ? e->draft_plan->worker_bytes : 0);
-    int workers = e->device ? 1 : o->threads;
+    int workers = on_device(e) ? 1 : o->threads;
     dsf_budget_add_kind(b, kind, "kernel scratch", (int64_t)worker * workers, "%d %s x %zu B",
-                        workers, e->device ? "workspace" : "threads", worker);
+                        workers, on_device(e) ? "workspace" : "threads", worker);
 }
 
 /* What a device needs beside it, on both sides of the link. */
@@ -69,7 +71,7 @@ void dsf_memory_plan(const dsf_engine *e, dsf_budget *b)
     const dsf_config *c = &e->load.config;
     long long slots = o->slots, ctx = o->context, t = o->chunk;
     plan_space(e, b);
-    if (e->device) plan_link(e, b);
+    if (on_device(e)) plan_link(e, b);
     dsf_budget_add(b, "weight tables", e->load.weights.table_bytes, "views and expert pointers");
     dsf_budget_add(b, "token classes", e->load.classes ? 4 * c->vocab_size : 0, "vocab %lld x 4 B",
                    (long long)c->vocab_size);

@@ -162,14 +162,6 @@ static void limit_f32(const dsf_tensor *t, float limit)
         if (fabsf(v[i]) > limit) v[i] = fmodf(v[i], limit);
 }
 
-/* What hc_mix makes is no smaller, but for a gate that is shut. */
-static void drop_tiny(const dsf_tensor *t)
-{
-    float *v = t->data;
-    for (int64_t i = 0; i < dsf_tensor_count(t); i++)
-        if (fabsf(v[i]) < 0x1p-30f) v[i] = copysignf(0, v[i]);
-}
-
 static void limit_bf16(const dsf_tensor *t)
 {
     uint16_t *v = t->data;
@@ -188,9 +180,6 @@ static void fill_boundary(void *args, const dsf_case *c, uint64_t seed)
     limit_f32(&a->post, 2);
     limit_f32(&a->comb, 2);
     limit_f32(&a->pre, 2);
-    drop_tiny(&a->post);
-    drop_tiny(&a->comb);
-    drop_tiny(&a->pre);
     limit_f32(&a->fn, 8);
     limit_f32(&a->base, 16);
     limit_f32(&a->scale, 4);

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "ops/cut.h"
 #include "ops/scaled.h"
+#include "sm90/tiles.h"
 #include "sm90/tune_linear.h"
 
 static const dsf_operand g8_operands[] = {
@@ -76,7 +77,7 @@ static const dsf_case g8_cases[] = {
     {{7, 672, 97}},    {{1, 2304, 130}},  {{6, 2304, 96}},  {{1, 5120, 40}},  {{2, 8192, 33}},
     {{5, 1280, 100}},  {{131, 544, 110}}, {{8, 128, 65}},   {{9, 256, 129}},  {{16, 384, 64}},
     {{17, 640, 130}},  {{33, 1280, 70}},  {{64, 256, 200}}, {{65, 384, 136}}, {{128, 128, 24}},
-    {{300, 768, 300}}, {{200, 512, 140}}};
+    {{300, 768, 300}}, {{200, 512, 140}}, {{70, 1280, 72}}, {{130, 1024, 40}}};
 /* n, k, o, p: tiles of 8, 16, 32, 64 and 128 outputs, tails in either matrix; many rows. */
 static const dsf_case g8_pair_cases[] = {
     {{1, 128, 40, 7}},    {{2, 64, 33, 65}},     {{5, 640, 130, 64}}, {{8, 1280, 2050, 31}},
@@ -307,20 +308,24 @@ static dsf_cost cost_group(const void *args)
                       bytes(&a->out) + bytes(&a->x) + bytes(&a->w) + bytes(&a->s)};
 }
 
-#define OP(id, letters, type, kind, case_list, fp8, bf16)                                          \
+#define OP(id, letters, type, kind, case_list, fp8, bf16, words)                                   \
     {                                                                                              \
         .name = "linear_" #id, .dims = (letters), .args_size = sizeof(type),                       \
         .operand = id##_operands, .n_operands = sizeof id##_operands / sizeof id##_operands[0],    \
         .variant = id##_variants, .n_variants = sizeof id##_variants / sizeof id##_variants[0],    \
         .cases = (case_list), .n_cases = sizeof(case_list) / sizeof((case_list)[0]),               \
         .tol = sum_tol, .props = DSF_PROP_ROWS, .fill = fill_##kind, .bound = bound_##kind,        \
-        .fp8_bound = (fp8), .bf16_bound = (bf16), .cost = cost_##kind                              \
+        .fp8_bound = (fp8), .bf16_bound = (bf16), .cost = cost_##kind, .tiles = (words)            \
     }
 
-const dsf_op dsf_op_linear_g8 = OP(g8, "nko", dsf_linear_g8_args, g8, g8_cases, fp8_bound_g8, NULL);
+const dsf_op dsf_op_linear_g8 =
+    OP(g8, "nko", dsf_linear_g8_args, g8, g8_cases, fp8_bound_g8, NULL, dsf_tiles_linear_g8);
 const dsf_op dsf_op_linear_g8_pair =
-    OP(g8_pair, "nkop", dsf_linear_g8_pair_args, g8_pair, g8_pair_cases, fp8_bound_g8_pair, NULL);
-const dsf_op dsf_op_linear_gb = OP(gb, "nko", dsf_linear_args, bf16, bf16_cases, NULL, cut_bf16);
-const dsf_op dsf_op_linear_gf = OP(gf, "nko", dsf_linear_args, bf16, bf16_cases, NULL, cut_bf16);
-const dsf_op dsf_op_linear_group =
-    OP(group, "ngok", dsf_linear_group_args, group, group_cases, NULL, cut_group);
+    OP(g8_pair, "nkop", dsf_linear_g8_pair_args, g8_pair, g8_pair_cases, fp8_bound_g8_pair, NULL,
+       dsf_tiles_linear_g8_pair);
+const dsf_op dsf_op_linear_gb =
+    OP(gb, "nko", dsf_linear_args, bf16, bf16_cases, NULL, cut_bf16, dsf_tiles_linear_bf16);
+const dsf_op dsf_op_linear_gf =
+    OP(gf, "nko", dsf_linear_args, bf16, bf16_cases, NULL, cut_bf16, dsf_tiles_linear_bf16);
+const dsf_op dsf_op_linear_group = OP(group, "ngok", dsf_linear_group_args, group, group_cases,
+                                      NULL, cut_group, dsf_tiles_linear_group);

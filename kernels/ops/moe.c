@@ -3,6 +3,7 @@
 #include "config.h"
 #include "ops/fill.h"
 #include "ops/scaled.h"
+#include "sm90/tiles.h"
 #include "sm90/tune_experts.h"
 
 static const dsf_operand route_operands[] = {
@@ -372,13 +373,15 @@ const dsf_op dsf_op_experts_up = {.name = "experts_up",
                                   .init = init_up,
                                   .fill = fill_up,
                                   .bound = bound_up,
-                                  .fp8_bound = fp8_bound_up};
+                                  .fp8_bound = fp8_bound_up,
+                                  .tiles = dsf_tiles_experts_up};
 const dsf_op dsf_op_experts_down = {.name = "experts_down",
                                     .dims = "nkiedj",
                                     .args_size = sizeof(dsf_experts_down_args),
                                     TABLES(down),
                                     .fill = fill_down,
                                     .bound = bound_down,
-                                    .fp8_bound = fp8_bound_down};
+                                    .fp8_bound = fp8_bound_down,
+                                    .tiles = dsf_tiles_experts_down};
 const dsf_op dsf_op_moe_sum = {
     .name = "moe_sum", .dims = "nkd", .args_size = sizeof(dsf_moe_sum_args), TABLES(sum)};

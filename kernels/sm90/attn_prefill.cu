@@ -28,7 +28,7 @@ struct shared_memory {
     uint8_t q[TILE];
     uint8_t kv[STAGES][TILE];
     uint8_t p[STAGES][PANEL];
-    uint4 codes[2][PARTS][128]; /* records on their way, by producer thread */
+    uint4 codes[PARTS][256]; /* records on their way, by producer thread */
     float rescale[STAGES][HEADS];
     float inverse[STAGES][HEADS]; /* of the denominator, with a row's last tile */
     uint8_t count[STAGES][8];     /* keys, by half and producer warp */
@@ -65,16 +65,12 @@ __device__ inline void wait(uint64_t *bar, int parity)
     ptx::mbarrier_wait(ptx::smem(bar), parity);
 }
 
-/* A row's group of heads; a block takes every gridDim.x-th. */
+/* A row's group of heads; a block takes every gridDim.x-th. All rows, then the next group. */
 struct item {
     int row, head; /* the first */
 };
 
-__device__ inline item item_of(const attn::problem &p, int i)
-{
-    int groups = (p.h + HEADS - 1) / HEADS;
-    return {i / groups, i % groups * HEADS};
-}
+__device__ inline item item_of(const attn::problem &p, int i) { return {i % p.n, i / p.n * HEADS}; }
 
 /* ---- the lists, by a kernel before: producers must not wait for ids ---- */
 
@@ -125,126 +121,128 @@ struct unit {
 
 /* The next tile to be looked up. */
 struct cursor {
-    int item, tile, tiles;
+    int item, row, tile, tiles;
 };
 
-__device__ inline void begin_item(cursor *c, const lists &k, int items, int groups)
+/* c->row is that of c->item, modulo the rows. */
+__device__ inline void begin_item(cursor *c, const attn::problem &p, const lists &k, int items)
 {
+    while (c->row >= p.n) c->row -= p.n;
     c->tile = 0;
-    if (c->item < items) c->tiles = __ldg(k.tiles + c->item / groups);
+    if (c->item < items) c->tiles = __ldg(k.tiles + c->row);
 }
 
-__device__ inline uint32_t load_entry(const cursor &c, const lists &k, int items, int groups, int slot)
+__device__ inline uint32_t load_entry(const cursor &c, const lists &k, int items, int slot)
 {
     if (c.item >= items) return NONE;
-    return __ldg(k.entry + int64_t(c.item / groups) * k.stride + c.tile * BLOCK + slot);
+    return __ldg(k.entry + int64_t(c.row) * k.stride + c.tile * BLOCK + slot);
 }
 
 /* The lane's key of the tile at c, whose entry has come; moves c on. */
 __device__ inline unit take(cursor *c, uint32_t entry, const attn::problem &p, const lists &k,
-                            int items, int groups)
+                            int items)
 {
     attn::source from = attn::source(entry >> 30);
     bool is_there = entry < NONE, is_q8 = is_there && from != attn::MAIN;
     attn::place at = {is_there ? from : attn::KV_NEW, is_there ? int(entry & INDEX) : 0};
-    unit x = {attn::key_of(p, at).record + (threadIdx.x & 31) / 8 * 16, 0};
-    x.is = (is_q8 ? 0 : IS_MAIN) | (is_there ? IS_THERE : 0);
+    unit x = {attn::key_of(p, at).record, is_q8 ? 0u : uint32_t(IS_MAIN)};
+    if (is_there) x.is |= IS_THERE;
     if (__any_sync(0xFFFFFFFFu, is_q8)) x.is |= TWO;
     if (c->item >= items) return {x.record, x.is | ENDS};
     if (++c->tile == c->tiles) {
         x.is |= LAST;
         c->item += gridDim.x;
-        begin_item(c, k, items, groups);
+        c->row += gridDim.x;
+        begin_item(c, p, k, items);
     }
     return x;
 }
 
 /* Codes of channels 32 (4 i + lane / 8)..+31 of a Q4N key, i = 0..3, or 16 (4 i + lane / 8)..+15 of
  * half a Q8 key. */
-__device__ inline void fetch_part(uint32_t to, const unit &x, int i)
+__device__ inline void fetch_part(shared_memory *m, const unit &x, int i)
 {
-    const uint8_t *from = x.record + ((x.is & (SECOND | IS_MAIN)) == SECOND ? D / 2 : 0);
-    ptx::cp_async_16(to + i * int(sizeof(uint4)) * 128, from + 64 * i, 16);
+    const uint8_t *from = x.record + (threadIdx.x & 31) / 8 * 16;
+    from += (x.is & (SECOND | IS_MAIN)) == SECOND ? D / 2 : 0;
+    ptx::cp_async_16(ptx::smem(&m->codes[i][threadIdx.x]), from + 64 * i, 16);
     ptx::cp_async_commit_group();
 }
 
-/* Two bytes of scales a part, as they arrive. Of Q8, the lane's is the upper one for its last 16
- * lanes. */
-struct scales {
-    uint32_t of[PARTS];
-};
-
-__device__ inline scales load_scales(const unit &x)
+/* 8 bytes of the unit's scales, which the four lanes of a key have to exchange: one load of 8 bytes
+ * where four of 2 would keep the load unit as busy as all the codes do. Q4N: of 64 channels in a
+ * row, 128 (lane / 8) on. Q8: all 8 of the unit. */
+__device__ inline uint2 load_scales(const unit &x)
 {
-    int part = (threadIdx.x & 31) / 8, step = x.is & IS_MAIN ? 8 : 2;
-    const uint8_t *at = x.record + (x.is & IS_MAIN ? D / 2 - 14 * part
-                                                   : D + (x.is & SECOND) - 16 * part);
-    scales s;
-#pragma unroll
-    for (int i = 0; i < PARTS; i++)
-        s.of[i] = __ldg(reinterpret_cast<const uint16_t *>(at + step * i));
-    return s;
+    int at = x.is & IS_MAIN ? D / 2 + (threadIdx.x & 31) / 8 * 8 : D + (x.is & SECOND);
+    return __ldg(reinterpret_cast<const uint2 *>(x.record + at));
 }
 
-__device__ inline uint2 pack(const scales &s)
+/* -> two bytes a part: a 4 x 4 transposition among the lanes of a key, for Q4N. */
+__device__ inline uint2 exchange(uint2 v, const unit &x)
 {
-    return make_uint2(__byte_perm(s.of[0], s.of[1], 0x5410), __byte_perm(s.of[2], s.of[3], 0x5410));
+    bool upper = threadIdx.x & 16, odd = threadIdx.x & 8;
+    uint32_t got = __shfl_xor_sync(0xFFFFFFFFu, upper ? v.x : v.y, 16);
+    uint32_t first = upper ? got : v.x, second = upper ? v.y : got; /* two columns of two rows */
+    uint32_t even_column = __byte_perm(first, second, 0x5410);
+    uint32_t odd_column = __byte_perm(first, second, 0x7632);
+    got = __shfl_xor_sync(0xFFFFFFFFu, odd ? even_column : odd_column, 8);
+    uint32_t mine = odd ? odd_column : even_column;
+    uint32_t low = odd ? got : mine, high = odd ? mine : got; /* rows 0, 2 and rows 1, 3 */
+    if (!(x.is & IS_MAIN)) return v;
+    return make_uint2(__byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632));
 }
 
-/* Where the lane's key lies in a tile: chunks of 4 parts and of 8. */
-struct target {
-    uint32_t q4n, q8;
-};
-
-__device__ inline void store_part(target to, const unit &x, uint4 code, uint32_t scale, int i)
+/* `to`: the lane's first 64 bytes of its key in the tile, channels 32 (lane / 8) on. Of Q8 it has
+ * chunks 2 (lane / 8) and the next of every panel. */
+__device__ inline void store_part(uint32_t to, const unit &x, uint4 code, uint32_t scale, int i)
 {
     if (!(x.is & IS_MAIN)) {
-        int byte = (threadIdx.x & 31) / 16 * 8;
-        attn::store_q8(to.q8 + (x.is & SECOND ? 4 + i : i) * PANEL, code, scale >> byte & 255);
+        uint32_t lane = threadIdx.x & 31, row = lane & 7, part = lane >> 3;
+        to -= (part >> 1) * PANEL + (((part & 1) * 4 ^ row) << 4);
+        to += (x.is & SECOND ? 4 + i : i) * PANEL + ((2 * part ^ row) << 4);
+        attn::store_q8(to, code, scale >> lane / 16 * 8 & 255);
     } else if (x.is & SECOND) {
         return;
     } else if (x.is & IS_THERE) {
-        attn::store_q4n(to.q4n + 2 * i * PANEL, code, scale);
+        attn::store_q4n(to + 2 * i * PANEL, code, scale);
     } else {
-        attn::store_zero(to.q4n + 2 * i * PANEL);
+        attn::store_zero(to + 2 * i * PANEL);
     }
 }
 
 /* Writes a unit to the tile, and asks for the one after part by part. */
-__device__ inline void expand(target to, uint32_t codes, const unit &x, uint2 scale, const unit &next)
+__device__ inline void expand(shared_memory *m, uint32_t to, const unit &x, uint2 scale, const unit &next)
 {
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < PARTS; i++) {
         ptx::cp_async_wait_group<PARTS - 1>();
-        uint4 code = ptx::ld_shared_v4(codes + i * int(sizeof(uint4)) * 128);
-        fetch_part(codes, next, i);
-        store_part(to, x, code, (i < 2 ? scale.x : scale.y) >> 16 * (i % 2), i);
+        uint4 code = ptx::ld_shared_v4(ptx::smem(&m->codes[i][threadIdx.x]));
+        fetch_part(m, next, i);
+        store_part(to, x, code, scale.x, i);
+        scale = make_uint2(__funnelshift_r(scale.x, scale.y, 16), scale.y >> 16);
     }
 }
 
 __device__ __forceinline__ void produce(shared_memory *m, const attn::problem &p, const lists &k,
                                         int items, int half)
 {
-    int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % WARPS, groups = (p.h + HEADS - 1) / HEADS;
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % WARPS;
     uint32_t row = lane & 7, part = lane >> 3, slot = HALF * half + 8 * warp + row;
-    target at = {(part >> 1) * PANEL + slot * 128 + (((part & 1) * 4 ^ row) << 4),
-                 slot * 128 + ((2 * part ^ row) << 4)};
-    uint32_t codes = ptx::smem(&m->codes[half][0][threadIdx.x & 127]);
-    cursor c = {int(blockIdx.x), 0, 0};
-    begin_item(&c, k, items, groups);
-    unit now = take(&c, load_entry(c, k, items, groups, slot), p, k, items, groups);
-    uint2 scale = pack(load_scales(now));
-    for (int i = 0; i < PARTS; i++) fetch_part(codes, now, i);
+    uint32_t at = (part >> 1) * PANEL + slot * 128 + (((part & 1) * 4 ^ row) << 4);
+    cursor c = {int(blockIdx.x), int(blockIdx.x), 0, 0};
+    begin_item(&c, p, k, items);
+    unit now = take(&c, load_entry(c, k, items, slot), p, k, items);
+    uint2 scale = exchange(load_scales(now), now);
+    for (int i = 0; i < PARTS; i++) fetch_part(m, now, i);
     unit next = now;
     next.is |= SECOND;
-    if (!(now.is & TWO)) next = take(&c, load_entry(c, k, items, groups, slot), p, k, items, groups);
-    uint32_t entry = load_entry(c, k, items, groups, slot);
+    if (!(now.is & TWO)) next = take(&c, load_entry(c, k, items, slot), p, k, items);
+    uint32_t entry = load_entry(c, k, items, slot);
     for (int b = 0; !(now.is & ENDS);) {
         int stage = b & 1;
-        scales next_scale = load_scales(next);
+        uint2 next_scale = load_scales(next);
         if (b >= STAGES && !(now.is & SECOND)) wait(&m->empty[stage][half], (b >> 1 & 1) ^ 1);
-        uint32_t tile = ptx::smem(m->kv[stage]);
-        expand({tile + at.q4n, tile + at.q8}, codes, now, scale, next);
+        expand(m, ptx::smem(m->kv[stage]) + at, now, scale, next);
         if ((now.is & (TWO | SECOND)) != TWO) {
             unsigned valid = __ballot_sync(0xFFFFFFFFu, now.is & IS_THERE) & 0xFF;
             if (lane == 0) m->count[stage][half * WARPS + warp] = __popc(valid);
@@ -253,13 +251,13 @@ __device__ __forceinline__ void produce(shared_memory *m, const attn::problem &p
             b++;
         }
         /* What was asked for at the top and an iteration ago has come. */
-        scale = pack(next_scale);
+        scale = exchange(next_scale, next);
         now = next;
         if ((next.is & (TWO | SECOND)) == TWO) {
             next.is |= SECOND;
         } else {
-            next = take(&c, entry, p, k, items, groups);
-            entry = load_entry(c, k, items, groups, slot);
+            next = take(&c, entry, p, k, items);
+            entry = load_entry(c, k, items, slot);
         }
     }
     ptx::cp_async_wait_group<0>();

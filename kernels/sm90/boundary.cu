@@ -1,10 +1,11 @@
-/* hc_boundary as two passes with the bits of its parts: a block a row does what goes channel by
- * channel (sum of the experts, expansion, collapse, norm, quantiser), then hc_mix runs on the
- * stream that it wrote, the same code as without fusion. Bytes a channel of a row: 10 read (and 2
- * for each expert), 8 + 33/32 written, then 8 read again by hc_mix. Double operations a channel: 24
- * (the reference's sums); about 60 us at 8,192 rows beside 190 us of memory. A group of 256
- * channels belongs to one warp, its squares are one sum; groups are added in ascending order, so
- * that d alone decides the order, not the number of warps. */
+/* hc_boundary: what goes channel by channel (sum of the experts, expansion, collapse, norm,
+ * quantiser) in one pass; hc_mix, where it is asked for, on the stream that this wrote, the same
+ * code as without fusion. Bytes a channel of a row: 10 read (and 2 for each expert), 8 + 33/32
+ * written (and 2 for u). The reference's sums in double: 25 operations a channel, 60 us at 8,192
+ * rows beside 210 us of memory; a chunk of 8 channels is 750 instructions, 130 us: bound by memory.
+ * A group of 256 channels belongs to one warp, its squares are one sum; groups are added in an
+ * order that d alone decides. Few rows: one row is 15,000 warp instructions, 2 us for one
+ * multiprocessor, so four share it; blocks exchange the squares of their groups. */
 #include "sm90/fused_hc.cuh"
 
 extern "C" {
@@ -14,7 +15,7 @@ extern "C" {
 
 using namespace boundary;
 
-enum { GROUP = 32 * CHUNK };
+enum { GROUP = 32 * CHUNK, CHAINS = 4 };
 
 /* The experts' outputs are added to y one after the other, six loads ahead. */
 __device__ inline uint4 add_parts(const uint16_t *part, unsigned n, unsigned d, unsigned c, uint4 y)
@@ -37,9 +38,8 @@ struct pass_chunk {
     uint4 x[STREAMS], y;
 };
 
-__device__ inline void load_pass(pass_chunk &in, const operands &o, unsigned c)
+__device__ inline void load_pass(pass_chunk &in, const operands &o, int64_t row, unsigned c)
 {
-    const int64_t row = blockIdx.x;
     const uint16_t *x = o.x + row * STREAMS * o.d;
     if (c >= o.d) return;
     in.y = load_chunk<true>(o.y + row * o.d, c, o.d);
@@ -75,9 +75,8 @@ __device__ inline void expand_again(uint32_t (&out)[STREAMS], const uint32_t (&x
     for (int k = 0; k < STREAMS; k++) out[k] = pack(low[k], high[k]);
 }
 
-/* The new stream out, h back. */
-__device__ inline uint4 expand_pass(const pass_chunk &in, const operands &o, unsigned c,
-                                    const factors &f)
+/* The new stream of a chunk. */
+__device__ inline void expand_pass(uint4 (&back)[STREAMS], const pass_chunk &in, const factors &f)
 {
     uint32_t to[4][STREAMS];
 #pragma unroll
@@ -87,15 +86,92 @@ __device__ inline uint4 expand_pass(const pass_chunk &in, const operands &o, uns
         for (int k = 0; k < STREAMS; k++) from[k] = (&in.x[k].x)[i];
         expand_again(to[i], from, (&in.y.x)[i], ptx::smem(&f));
     }
-    uint16_t *out = o.out + int64_t(blockIdx.x) * STREAMS * o.d;
-    uint4 back[STREAMS]; /* made whole: vectors made word by word are stored word by word */
 #pragma unroll
-    for (int k = 0; k < STREAMS; k++) {
-        back[k] = make_uint4(to[0][k], to[1][k], to[2][k], to[3][k]);
-        ptx::st_global_v4(out + k * o.d + c, back[k]);
-    }
-    return collapse_chunk(back, f);
+    for (int k = 0; k < STREAMS; k++) back[k] = make_uint4(to[0][k], to[1][k], to[2][k], to[3][k]);
 }
+
+__device__ inline void store_pass(const operands &o, int64_t row, unsigned c,
+                                  const uint4 (&back)[STREAMS])
+{
+    uint16_t *out = o.out + row * STREAMS * o.d;
+#pragma unroll
+    for (int k = 0; k < STREAMS; k++) ptx::st_global_v4(out + k * o.d + c, back[k]);
+}
+
+/* u and its record, of a chunk of h. All lanes call it: a group of the quantiser is four of them.
+ */
+__device__ inline void finish_chunk(const operands &o, int64_t row, unsigned c, uint4 h,
+                                    uint4 weight, float by)
+{
+    bool live = c < o.d;
+    float v[CHUNK];
+    unpack_chunk(v, h);
+    fused::scale_chunk(v, weight, by);
+    if (live && o.u) ptx::st_global_v4(o.u + row * o.d + c, pack_chunk(v));
+    fused::put_q8(o.uq + row * (o.d + o.d / 32), v, c, o.d, live);
+}
+
+__device__ inline uint4 weight_chunk(const operands &o, unsigned c)
+{
+    return c < o.d ? load_chunk<true>(o.w, c, o.d) : make_uint4(0, 0, 0, 0);
+}
+
+__device__ inline void take_factors(factors &f, const operands &o, int64_t row)
+{
+    if (threadIdx.x < COEFFICIENTS)
+        put_factor(f, int(threadIdx.x), factor(o.post, o.comb, o.pre, row, int(threadIdx.x)));
+}
+
+/* ---- few rows: a cluster a row, a warp a group ---- */
+
+enum { SPREAD = DSF_BOUNDARY_CLUSTER, MOST_GROUPS = SPREAD * DSF_BOUNDARY_FEW_WARPS };
+static_assert(MOST_GROUPS <= 32, "a lane a group");
+
+/* Lane l has group l's squares; all lanes get the sum in the order of join_squares(). */
+__device__ inline double join_lanes(double mine, unsigned groups)
+{
+    const unsigned all = 0xFFFFFFFFu, lane = threadIdx.x % 32;
+    double sum = 0;
+    for (unsigned g = 0; g < groups; g += CHAINS) sum += __shfl_sync(all, mine, g + lane % CHAINS);
+    double total = __shfl_sync(all, sum, 0);
+#pragma unroll
+    for (int i = 1; i < CHAINS; i++) total += __shfl_sync(all, sum, i);
+    return total;
+}
+
+static __global__ void __launch_bounds__(DSF_BOUNDARY_FEW_WARPS * 32) spread_kernel(operands o)
+{
+    __shared__ factors f;
+    __shared__ double own[DSF_BOUNDARY_FEW_WARPS];
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    const unsigned groups = (o.d + GROUP - 1) / GROUP;
+    const unsigned c = ((ptx::cluster_ctarank() * warps + warp) * 32 + lane) * CHUNK;
+    const int64_t row = blockIdx.x / SPREAD;
+    ptx::griddepcontrol_launch_dependents();
+    uint4 weight = weight_chunk(o, c);
+    ptx::griddepcontrol_wait(); /* all but the norm's weight was just written */
+    pass_chunk in = {};
+    load_pass(in, o, row, c);
+    take_factors(f, o, row);
+    __syncthreads();
+    uint4 back[STREAMS];
+    expand_pass(back, in, f);
+    uint4 h = collapse_chunk(back, f);
+    double squares = warp_sum(c < o.d ? squares_of(h) : 0.0);
+    if (lane == 0) own[warp] = squares;
+    ptx::cluster_arrive(); /* waits for stores on their way: so the stream's follow it */
+    if (c < o.d) store_pass(o, row, c, back);
+    ptx::cluster_wait();
+    squares = 0;
+    if (lane < groups)
+        squares = ptx::ld_shared_cluster_f64(ptx::smem(own + lane % warps), lane / warps);
+    squares = join_lanes(squares, groups);
+    ptx::cluster_arrive_relaxed(); /* what others have was read */
+    finish_chunk(o, row, c, h, weight, fused::norm_factor(squares, o.d, o.eps));
+    ptx::cluster_wait();
+}
+
+/* ---- many rows: a block a row ---- */
 
 /* A block's shared memory: factors, h of all chunks, squares of the groups. */
 extern __shared__ __align__(16) uint8_t pass_space[];
@@ -107,68 +183,63 @@ __device__ inline double *own_squares(unsigned groups)
     return reinterpret_cast<double *>(own_h() + groups * 32);
 }
 
-/* Group g of the first half: the new stream, h and its squares. */
-__device__ inline void expand_group(const pass_chunk &in, const operands &o, unsigned groups,
-                                    unsigned g)
+/* Group g is in chain g mod 4 in ascending order; chains are joined in theirs. */
+__device__ inline double join_squares(const double *squares, unsigned groups)
 {
-    unsigned lane = threadIdx.x % 32, c = (g * 32 + lane) * CHUNK;
-    uint4 h = c < o.d ? expand_pass(in, o, c, own_factors()) : make_uint4(0, 0, 0, 0);
-    own_h()[g * 32 + lane] = h;
-    double squares = warp_sum(squares_of(h));
-    if (lane == 0) own_squares(groups)[g] = squares;
+    double sum[CHAINS] = {0};
+    for (unsigned g = 0; g < groups; g += CHAINS)
+#pragma unroll
+        for (unsigned i = 0; i < CHAINS; i++)
+            if (g + i < groups) sum[i] += squares[g + i];
+    return ((sum[0] + sum[1]) + sum[2]) + sum[3];
 }
 
-/* d is a multiple of 32: groups of the quantiser never span warps. AHEAD groups of a warp are on
- * their way before the factors are there; WARPS: at most; BLOCKS: a multiprocessor. */
-template <int AHEAD, int WARPS, int BLOCKS>
-static __global__ void __launch_bounds__(WARPS * 32, BLOCKS) pass_kernel(operands o)
+/* d is a multiple of 32: groups of the quantiser never span warps. */
+static __global__ void __launch_bounds__(DSF_BOUNDARY_MANY_WARPS * 32, 5) pass_kernel(operands o)
 {
-    unsigned groups = (o.d + GROUP - 1) / GROUP, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    unsigned warps = blockDim.x / 32;
+    const unsigned groups = (o.d + GROUP - 1) / GROUP, lane = threadIdx.x % 32;
+    const int64_t row = blockIdx.x;
     begin();
-    pass_chunk in[AHEAD + 1];
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++) load_pass(in[i], o, ((warp + i * warps) * 32 + lane) * CHUNK);
-    if (threadIdx.x < COEFFICIENTS)
-        put_factor(own_factors(), int(threadIdx.x),
-                   factor(o.post, o.comb, o.pre, blockIdx.x, int(threadIdx.x)));
+    take_factors(own_factors(), o, row);
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++)
-        if (warp + i * warps < groups) expand_group(in[i], o, groups, warp + i * warps);
-#pragma unroll 1
-    for (unsigned g = warp + AHEAD * warps; g < groups; g += blockDim.x / 32) {
-        load_pass(in[AHEAD], o, (g * 32 + lane) * CHUNK);
-        expand_group(in[AHEAD], o, groups, g);
-    }
-    __syncthreads();
-    double squares = 0;
-    for (unsigned g = 0; g < groups; g++) squares += own_squares(groups)[g];
-    float by = fused::norm_factor(squares, o.d, o.eps);
 #pragma unroll 1
     for (unsigned g = threadIdx.x / 32; g < groups; g += blockDim.x / 32) {
         unsigned c = (g * 32 + lane) * CHUNK;
-        bool live = c < o.d;
-        float v[CHUNK];
-        unpack_chunk(v, own_h()[g * 32 + lane]);
-        fused::scale_chunk(v, live ? load_chunk<true>(o.w, c, o.d) : make_uint4(0, 0, 0, 0), by);
-        if (live && o.u) store_chunk<true>(o.u + int64_t(blockIdx.x) * o.d, c, o.d, pack_chunk(v));
-        fused::put_q8(o.uq + int64_t(blockIdx.x) * (o.d + o.d / 32), v, c, o.d, live);
+        pass_chunk in = {};
+        uint4 back[STREAMS];
+        load_pass(in, o, row, c);
+        expand_pass(back, in, own_factors());
+        if (c < o.d) store_pass(o, row, c, back);
+        uint4 h = collapse_chunk(back, own_factors());
+        own_h()[g * 32 + lane] = h;
+        double squares = warp_sum(c < o.d ? squares_of(h) : 0.0);
+        if (lane == 0) own_squares(groups)[g] = squares;
     }
+    __syncthreads();
+    float by = fused::norm_factor(join_squares(own_squares(groups), groups), o.d, o.eps);
+#pragma unroll 1
+    for (unsigned g = threadIdx.x / 32; g < groups; g += blockDim.x / 32) {
+        unsigned c = (g * 32 + lane) * CHUNK;
+        finish_chunk(o, row, c, own_h()[g * 32 + lane], weight_chunk(o, c), by);
+    }
+}
+
+static dsf_status launch_pass(const dsf_launch *lc, const operands &o)
+{
+    unsigned groups = (o.d + GROUP - 1) / GROUP, warps = unsigned(dsf_boundary_warps(o.n, o.d));
+    if (dsf_boundary_few(o.n, o.d))
+        return queue_clusters(lc, spread_kernel, dim3(o.n * SPREAD), 32 * warps, SPREAD, o);
+    size_t bytes = sizeof(factors) + groups * (32 * sizeof(uint4) + sizeof(double));
+    if (bytes > 48 * 1024)
+        DSF_CUDA_TRY(cudaFuncSetAttribute(pass_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          int(bytes)));
+    return queue(lc, pass_kernel, dim3(o.n), 32 * warps, bytes, o);
 }
 
 extern "C" dsf_status dsf_hc_boundary_sm90(const dsf_launch *lc, const void *args)
 {
     const dsf_hc_boundary_args *a = static_cast<const dsf_hc_boundary_args *>(args);
-    operands o = operands_of(a);
-    unsigned groups = (o.d + GROUP - 1) / GROUP, warps = unsigned(dsf_boundary_warps(o.n, o.d));
-    size_t bytes = sizeof(factors) + groups * (32 * sizeof(uint4) + sizeof(double));
-    auto kernel = dsf_boundary_few(o.n) ? pass_kernel<2, DSF_BOUNDARY_FEW_WARPS, 1>
-                                        : pass_kernel<0, DSF_BOUNDARY_MANY_WARPS, 5>;
-    if (bytes > 48 * 1024)
-        DSF_CUDA_TRY(
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)));
-    DSF_TRY(queue(lc, kernel, dim3(o.n), 32 * warps, bytes, o));
+    DSF_TRY(launch_pass(lc, operands_of(a)));
     if (!a->fn.rank) return DSF_OK; /* hc_mix is a step of its own */
     dsf_hc_mix_args m = dsf_boundary_mix(a);
     return dsf_hc_mix_sm90(lc, &m);

@@ -343,6 +343,10 @@ template <bool UP, int TOKENS> dsf_status launch(cudaStream_t stream, const expe
     size_t bytes = sizeof(shared_memory);
     DSF_CUDA_TRY(cudaFuncSetAttribute(experts_decode<UP, TOKENS>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)));
+    /* or fewer than four blocks may fit beside the L1 */
+    DSF_CUDA_TRY(cudaFuncSetAttribute(experts_decode<UP, TOKENS>,
+                                      cudaFuncAttributePreferredSharedMemoryCarveout,
+                                      cudaSharedmemCarveoutMaxShared));
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;

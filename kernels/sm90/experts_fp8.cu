@@ -26,17 +26,17 @@ constexpr int group_threads = 128, groups = 3, threads = groups * group_threads;
 constexpr int tile_m = DSF_EXPERTS_TILE_ROWS, tile_n = DSF_EXPERTS_TILE_COLS;
 constexpr int stage_k = DSF_EXPERTS_STAGE_K, stage_blocks = stage_k / 32;
 constexpr int stages = 3;
-/* Columns of a multiplying warpgroup: three chunks, one a wgmma; two are in flight. */
+/* Columns of a multiplying warpgroup: three chunks, one a wgmma; two are in flight. Split: one. */
 constexpr int chunks = 3;
-/* Registers: the block has 384 x 168 = 128 x 88 + 256 x 208. */
-constexpr int expand_registers = 88, multiply_registers = 208;
+/* Registers: the block has 384 x 168 = 128 x 72 + 256 x 216. */
+constexpr int expand_registers = 72, multiply_registers = 216;
 /* Tiles whose facts are kept: with at least two stages a tile, the expander is less than four ahead
  * of the multipliers' epilogue. */
 constexpr int facts_kept = 4;
 constexpr int units = tile_n / 32; /* (row, block) pairs of a stage for each expanding thread */
 constexpr int raw_stages = 4;      /* of codes on their way: 2 us, more than the memory is away */
 constexpr int record_stages = 3;
-constexpr int stage_row = 144; /* bytes: 64 bf16 and one access width against bank conflicts */
+constexpr int stage_row = 208; /* bytes: 96 bf16 and one access width against bank conflicts */
 /* The first scale byte of a row from which no sum can leave the normal range. */
 constexpr int least_first = 64;
 
@@ -361,13 +361,18 @@ __device__ __forceinline__ void begin_records(const expert_params &p, shared_mem
     }
 }
 
-/* Waits for the records of a stage and asks for those two ahead. */
+/* Waits for the records of a stage. */
+__device__ __forceinline__ void wait_records()
+{
+    ptx::cp_async_wait_group<record_stages - 2>();
+    __syncwarp();
+}
+
+/* Asks for the records two stages ahead: where those of the stage before were. */
 template <int COPY>
 __device__ __forceinline__ void next_records(const expert_params &p, shared_memory &s,
                                              const tile_facts &f, const place &at, int stage, int n)
 {
-    ptx::cp_async_wait_group<record_stages - 2>();
-    __syncwarp();
     if (stage + record_stages - 1 < n) copy_records<COPY>(p, s, f, at, stage + record_stages - 1);
     ptx::cp_async_commit_group();
 }
@@ -375,21 +380,21 @@ __device__ __forceinline__ void next_records(const expert_params &p, shared_memo
 /* The K loop in chunks of N columns: while one is multiplied, the one before is promoted. Nothing
  * is in flight from one stage to the next: the compiler would serialise what crosses the loop's
  * end; the other warpgroup fills the gap. */
-template <int COPY, int N>
+template <int COPY, int N, int CHUNKS>
 __device__ __forceinline__ void multiply(const expert_params &p, shared_memory &s,
-                                         const tile_facts &f, float (&acc)[chunks * N / 2],
+                                         const tile_facts &f, float (&acc)[CHUNKS * N / 2],
                                          const place &at, ring &r)
 {
-    constexpr int all = stage_blocks * chunks;
+    constexpr int all = stage_blocks * CHUNKS;
     int n = p.k / stage_k, row = threadIdx.x % 32 / 4;
     float part[2][N / 2], scale[2][2];
     uint32_t a[2][4];
 #pragma unroll
-    for (int i = 0; i < chunks * N / 2; i++) acc[i] = 0;
+    for (int i = 0; i < CHUNKS * N / 2; i++) acc[i] = 0;
     begin_records<COPY>(p, s, f, at);
 #pragma unroll 1
     for (int stage = 0; stage < n; stage++) {
-        next_records<COPY>(p, s, f, at, stage, n);
+        wait_records();
         uint32_t base = smem(s.a[stage % record_stages][at.warp]);
         const uint32_t *words = s.record_scale[stage % record_stages][at.warp];
         uint32_t word0 = words[row], word1 = words[row + 8];
@@ -397,12 +402,13 @@ __device__ __forceinline__ void multiply(const expert_params &p, shared_memory &
         ptx::mbarrier_wait(smem(&s.full[r.slot]), r.phase);
         uint64_t b = ptx::wgmma_desc_128b(smem(s.b[r.slot]) + at.column * stage_k);
         issue<N>(part[0], a[0], b, 0, 0);
+        next_records<COPY>(p, s, f, at, stage, n);
 #pragma unroll
         for (int i = 0; i < all; i++) {
-            int block = (i + 1) / chunks, c = (i + 1) % chunks;
-            if (i % chunks == 0) {
-                scale[i / chunks % 2][0] = scale_byte(word0, i / chunks);
-                scale[i / chunks % 2][1] = scale_byte(word1, i / chunks);
+            int block = (i + 1) / CHUNKS, c = (i + 1) % CHUNKS;
+            if (i % CHUNKS == 0) {
+                scale[i / CHUNKS % 2][0] = scale_byte(word0, i / CHUNKS);
+                scale[i / CHUNKS % 2][1] = scale_byte(word1, i / CHUNKS);
             }
             if (i + 1 < all) {
                 if (c == 0) load_a(a[block % 2], base, block);
@@ -413,27 +419,28 @@ __device__ __forceinline__ void multiply(const expert_params &p, shared_memory &
                 release(s, r.slot);
             }
             ptx::wgmma_fence_operand(part[i % 2]);
-            promote(acc, part[i % 2], i % chunks, scale[i / chunks % 2][0],
-                    scale[i / chunks % 2][1]);
+            promote(acc, part[i % 2], i % CHUNKS, scale[i / CHUNKS % 2][0],
+                    scale[i / CHUNKS % 2][1]);
         }
         r.advance();
     }
 }
 
 /* The same with a scale for each element. */
-template <int COPY, int N>
+template <int COPY, int N, int CHUNKS>
 __device__ __forceinline__ void multiply_misfit(const expert_params &p, shared_memory &s,
-                                                const tile_facts &f, float (&acc)[chunks * N / 2],
+                                                const tile_facts &f, float (&acc)[CHUNKS * N / 2],
                                                 const place &at, ring &r)
 {
     float part[N / 2];
     uint32_t a[4];
     int n = p.k / stage_k, row = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
 #pragma unroll
-    for (int i = 0; i < chunks * N / 2; i++) acc[i] = 0;
+    for (int i = 0; i < CHUNKS * N / 2; i++) acc[i] = 0;
     begin_records<COPY>(p, s, f, at);
 #pragma unroll 1
     for (int stage = 0; stage < n; stage++) {
+        wait_records();
         next_records<COPY>(p, s, f, at, stage, n);
         const uint32_t *words = s.record_scale[stage % record_stages][at.warp];
         ptx::mbarrier_wait(smem(&s.full[r.slot]), r.phase);
@@ -444,7 +451,7 @@ __device__ __forceinline__ void multiply_misfit(const expert_params &p, shared_m
             float s0 = num::e8m0_to_f32(uint8_t(words[row] >> 8 * block));
             float s1 = num::e8m0_to_f32(uint8_t(words[row + 8] >> 8 * block));
 #pragma unroll
-            for (int c = 0; c < chunks; c++) {
+            for (int c = 0; c < CHUNKS; c++) {
                 issue<N>(part, a, b, block, c);
                 ptx::wgmma_wait_group<0>();
                 ptx::wgmma_fence_operand(part);
@@ -462,9 +469,9 @@ __device__ __forceinline__ void multiply_misfit(const expert_params &p, shared_m
 }
 
 /* Through the warp's staging rows to 16-byte stores. first: the tile's first channel. */
-template <bool UP, int N>
+template <bool UP, int N, int CHUNKS>
 __device__ void store(const expert_params &p, uint8_t *staging, const tile_facts &f,
-                      const float (&acc)[chunks * N / 2], const place &at, int64_t first)
+                      const float (&acc)[CHUNKS * N / 2], const place &at, int64_t first)
 {
     constexpr int channels = UP ? N / 2 : N; /* of a chunk */
     constexpr int pieces = channels / 8;     /* of 16 bytes, a row */
@@ -472,7 +479,7 @@ __device__ void store(const expert_params &p, uint8_t *staging, const tile_facts
     float weight0 = UP ? f.weight[at.row + r] : 0, weight1 = UP ? f.weight[at.row + r + 8] : 0;
     first += at.column / (UP ? 2 : 1);
 #pragma unroll
-    for (int c = 0; c < chunks; c++) {
+    for (int c = 0; c < CHUNKS; c++) {
         const float *scale = &f.first[at.column + c * N + 2 * q];
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
@@ -493,7 +500,7 @@ __device__ void store(const expert_params &p, uint8_t *staging, const tile_facts
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < 16 * pieces / 32; i++) {
-            int row = (i * 32 + lane) / pieces, piece = lane % pieces;
+            int row = (i * 32 + lane) / pieces, piece = (i * 32 + lane) % pieces;
             int64_t pair = f.pair[at.row + row];
             if (pair >= 0)
                 *reinterpret_cast<uint4 *>(p.out + pair * p.width + first + c * channels +
@@ -504,17 +511,17 @@ __device__ void store(const expert_params &p, uint8_t *staging, const tile_facts
     }
 }
 
-template <bool UP, int COPY, int N>
+template <bool UP, int COPY, int N, int CHUNKS>
 __device__ __forceinline__ void multiply_tile(const expert_params &p, shared_memory &s,
                                               const tile_facts &f, const work &w, ring &r)
 {
-    float acc[chunks * N / 2];
-    const place at(N * chunks < tile_n);
-    multiply<COPY, N>(p, s, f, acc, at, r);
-    if (f.misfit) multiply_misfit<COPY, N>(p, s, f, acc, at, r);
+    float acc[CHUNKS * N / 2];
+    const place at(N * CHUNKS < tile_n);
+    multiply<COPY, N, CHUNKS>(p, s, f, acc, at, r);
+    if (f.misfit) multiply_misfit<COPY, N, CHUNKS>(p, s, f, acc, at, r);
     int own = int(threadIdx.x) / 32 - 4;
     ptx::hide(own); /* or the address would take a register through the K loop */
-    store<UP, N>(p, s.staging[own], f, acc, at, w.channel<UP>(p));
+    store<UP, N, CHUNKS>(p, s.staging[own], f, acc, at, w.channel<UP>(p));
 }
 
 template <bool UP, int COPY> __device__ void multiply_all(const expert_params &p, shared_memory &s)
@@ -524,9 +531,9 @@ template <bool UP, int COPY> __device__ void multiply_all(const expert_params &p
         const tile_facts &f = s.facts[w.n % facts_kept];
         ptx::mbarrier_wait(smem(&s.full[r.slot]), r.phase); /* the facts are there, too */
         if (f.rows > tile_m / 2)
-            multiply_tile<UP, COPY, tile_n / chunks>(p, s, f, w, r);
+            multiply_tile<UP, COPY, tile_n / chunks, chunks>(p, s, f, w, r);
         else
-            multiply_tile<UP, COPY, tile_n / chunks / 2>(p, s, f, w, r);
+            multiply_tile<UP, COPY, tile_n / 2, 1>(p, s, f, w, r);
     }
 }
 

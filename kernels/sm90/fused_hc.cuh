@@ -28,34 +28,29 @@ __device__ inline void put_factor(factors &f, int i, double v)
     reinterpret_cast<double *>(&f)[i] = v;
 }
 
-/* Entry i of a row's factors. */
+/* Entry i of a row's factors, for by_shifts. */
 __device__ inline double factor(const float *post, const float *comb, const float *pre, int64_t row,
                                 int i)
 {
     float v = i < 4 ? post[row * 4 + i] : i < 20 ? comb[row * 16 + i - 4] : pre[row * 4 + i - 20];
-    return double(v);
+    return double(v) * fused::unscale;
 }
 
-/* How bf16 go to double and sums back: by shifts (fused.cuh) where all numbers are finite and all
- * results f32's, or by conversions, which take any number. */
+/* How bf16 go to double: by shifts, which need factors times fused::unscale and finite numbers, or
+ * by conversions, which take any. */
 struct by_shifts {
     static __device__ inline double low(uint32_t v) { return fused::low_scaled(v); }
     static __device__ inline double high(uint32_t v) { return fused::high_scaled(v); }
-    static __device__ inline uint32_t pack(double low, double high)
-    {
-        return num::pack_bf16(fused::narrow(low), fused::narrow(high));
-    }
 };
 struct by_conversion {
     static __device__ inline double low(uint32_t v) { return num::low_bf16(v); }
     static __device__ inline double high(uint32_t v) { return num::high_bf16(v); }
-    static __device__ inline uint32_t pack(double low, double high)
-    {
-        return num::pack_bf16(__double2float_rn(low), __double2float_rn(high));
-    }
 };
 
-__device__ inline uint32_t pack(double low, double high) { return by_shifts::pack(low, high); }
+__device__ inline uint32_t pack(double low, double high)
+{
+    return num::pack_bf16(__double2float_rn(low), __double2float_rn(high));
+}
 
 /* Two channels: x[j] of the four streams and y in, out[k] back. */
 template <typename WAY>
@@ -76,7 +71,7 @@ __device__ inline void expand_word(uint32_t (&out)[STREAMS], const uint32_t (&x)
             a = fma(f.comb[j][k], low[j], a);
             b = fma(f.comb[j][k], high[j], b);
         }
-        out[k] = WAY::pack(a, b);
+        out[k] = pack(a, b);
     }
 }
 
@@ -90,7 +85,7 @@ __device__ inline uint32_t collapse_word(const uint32_t (&out)[STREAMS], const f
         a = fma(f.pre[k], WAY::low(out[k]), a);
         b = fma(f.pre[k], WAY::high(out[k]), b);
     }
-    return WAY::pack(a, b);
+    return pack(a, b);
 }
 
 /* bf16 to double by its exponent. Zeros and subnormals come out below 2^-126: their squares vanish
@@ -136,6 +131,16 @@ static inline operands operands_of(const dsf_hc_boundary_args *a)
     o.n_parts = a->parts.rank ? unsigned(a->parts.dim[1]) : 0;
     o.eps = a->eps;
     return o;
+}
+
+/* Not 0 when one of 8 bf16 is infinite or NaN: an exponent of ones carries into the sign's place.
+ */
+__device__ inline uint32_t not_finite(uint4 v)
+{
+    constexpr uint32_t exponents = 0x7F807F80, ones = 0x00800080;
+    return (((v.x & exponents) + ones) | ((v.y & exponents) + ones) | ((v.z & exponents) + ones) |
+            ((v.w & exponents) + ones)) &
+           0x80008000;
 }
 
 /* Eight channels of the four new streams, each a vector of four words. */

@@ -35,6 +35,12 @@ __device__ inline void load_streams(uint4 (&v)[STREAMS], const uint16_t *x, row_
     for (int k = 0; k < STREAMS; k++) v[k] = load_chunk<VEC>(from + int64_t(k) * d, at.c, d);
 }
 
+/* Shifts take finite numbers only; the other way is three times as long. */
+__device__ inline uint32_t any_not_finite(const uint4 (&v)[STREAMS])
+{
+    return not_finite(v[0]) | not_finite(v[1]) | not_finite(v[2]) | not_finite(v[3]);
+}
+
 template <bool VEC>
 static __global__ void __launch_bounds__(FLAT_THREADS)
     collapse_kernel(uint16_t *out, const uint16_t *x, const float4 *w, unsigned items,
@@ -46,9 +52,13 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     uint4 v[STREAMS];
     float4 weight = w[at.row];
     load_streams<VEC>(v, x, at, d);
+    const double scale = any_not_finite(v) ? 1.0 : fused::unscale;
     factors f;
-    f.pre[0] = weight.x, f.pre[1] = weight.y, f.pre[2] = weight.z, f.pre[3] = weight.w;
-    store_chunk<VEC>(out + int64_t(at.row) * d, at.c, d, collapse_chunk<by_conversion>(v, f));
+    f.pre[0] = weight.x * scale, f.pre[1] = weight.y * scale;
+    f.pre[2] = weight.z * scale, f.pre[3] = weight.w * scale;
+    store_chunk<VEC>(out + int64_t(at.row) * d, at.c, d,
+                     scale == 1.0 ? collapse_chunk<by_conversion>(v, f)
+                                  : collapse_chunk<by_shifts>(v, f));
 }
 
 /* out may be x: a chunk's four streams are read before any is written. */
@@ -62,15 +72,21 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     if (!this_chunk(at, items, chunks)) return;
     uint4 v[STREAMS], back[STREAMS], added = load_chunk<VEC>(y + int64_t(at.row) * d, at.c, d);
     load_streams<VEC>(v, x, at, d);
+    const double scale = any_not_finite(v) | not_finite(added) ? 1.0 : fused::unscale;
     float4 p = post[at.row];
     factors f;
-    f.post[0] = p.x, f.post[1] = p.y, f.post[2] = p.z, f.post[3] = p.w;
+    f.post[0] = p.x * scale, f.post[1] = p.y * scale;
+    f.post[2] = p.z * scale, f.post[3] = p.w * scale;
 #pragma unroll
     for (int j = 0; j < STREAMS; j++) {
         float4 c = comb[int64_t(at.row) * STREAMS + j];
-        f.comb[j][0] = c.x, f.comb[j][1] = c.y, f.comb[j][2] = c.z, f.comb[j][3] = c.w;
+        f.comb[j][0] = c.x * scale, f.comb[j][1] = c.y * scale;
+        f.comb[j][2] = c.z * scale, f.comb[j][3] = c.w * scale;
     }
-    expand_chunk<by_conversion>(back, v, added, f);
+    if (scale == 1.0)
+        expand_chunk<by_conversion>(back, v, added, f);
+    else
+        expand_chunk<by_shifts>(back, v, added, f);
     uint16_t *to = out + int64_t(at.row) * STREAMS * d;
 #pragma unroll
     for (int k = 0; k < STREAMS; k++) store_chunk<VEC>(to + int64_t(k) * d, at.c, d, back[k]);

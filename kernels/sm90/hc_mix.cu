@@ -1,13 +1,15 @@
 /* The coefficient predictor of the hyper-connections (architecture.md 4), q = 20,480 channels and
- * 24 outputs a row. Arithmetic: hc_mix.cuh. Few rows: a warp a segment, its coefficients in
- * registers, over all rows; 2 MB of coefficients are read by 80 blocks. A second launch adds the
- * 320 sums of each row. Many rows: a block takes 64 rows over all channels, warpgroup j the
- * segments of chain j. Its slice of x (8 KB) comes by the copy engine, four stages deep: 128 KB in
- * flight a multiprocessor. The coefficients (6 KB, from the L2) go through registers, are split
- * there and lie in shared memory as B of four wgmma m64n72k16; x is A in registers, where its
- * squares are taken too. A segment moves 8 + 8 (x), 6 + 9 + 9 KB (coefficients, parts, B) through
- * shared memory: 330 clocks, 320 segments 60 us; memory takes 78 us at 8,192 rows (40 KB each):
- * bound by memory. */
+ * 24 outputs a row. Arithmetic: hc_mix.cuh; budget and design: HC_MIX.md.
+ *
+ * Few rows: a warp a segment, its coefficients in registers, over all rows; 2 MB of coefficients
+ * are read by 80 blocks. A second launch adds the 320 sums of each row.
+ *
+ * Many rows: a first launch splits the coefficients into bf16 matrices. Then a block takes 64 rows
+ * over all channels, warpgroup j the segments of chain j. Its slice of x (8 KB) and the matrices (9
+ * KB, from the L2) come by the copy engine, three stages deep: 139 KB ahead a multiprocessor. x is
+ * A in registers, where its squares are taken too; four wgmma m64n72k16. A segment moves 8 + 8 (x)
+ * and 9 + 9 KB (B) through shared memory: 270 clocks, 320 segments 50 us; memory takes 78 us at
+ * 8,192 rows (40 KB each): bound by memory. */
 #include "sm90/hc_mix.cuh"
 #include "sm90/tensormap.cuh"
 
@@ -182,13 +184,15 @@ enum {
     GROUP = 128, /* threads of a warpgroup */
     TILE_THREADS = GROUP * CHAINS,
     X_BYTES = DSF_HC_TILE * DSF_HC_SEGMENT * 2,
-    B_BYTES = PARTS * MIXES * DSF_HC_SEGMENT * 2,
-    STAGES = 4,                                   /* of x */
-    GROUP_BYTES = STAGES * X_BYTES + 2 * B_BYTES, /* 51,200 */
-    BARRIERS = CHAINS * GROUP_BYTES,              /* where they lie */
+    B_BYTES = DSF_HC_SPLIT_BYTES,
+    STAGE_BYTES = X_BYTES + B_BYTES,
+    STAGES = 3,
+    GROUP_BYTES = STAGES * STAGE_BYTES, /* 52,224 */
+    BARRIERS = CHAINS * GROUP_BYTES,    /* where they lie */
     TILE_BYTES = BARRIERS + CHAINS * STAGES * 8,
     LOADS = MIXES * DSF_HC_SEGMENT / 4 / GROUP /* float4 of coefficients a thread */
 };
+static_assert(B_BYTES == PARTS * MIXES * DSF_HC_SEGMENT * 2, "three bf16 matrices");
 static_assert(BARRIERS >= (CHAINS + 1) * DSF_HC_TILE * SUMS * 8, "the chains reuse the stages");
 static_assert(X_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "swizzled tiles start at 1024");
 static_assert(TILE_BYTES <= 232448, "shared memory of a block");
@@ -196,39 +200,29 @@ static_assert(TILE_BYTES <= 232448, "shared memory of a block");
 /* Rows are 128 bytes, their 16-byte chunks swizzled: chunk c of row r. */
 __device__ inline unsigned place(unsigned r, unsigned c) { return r * 128 + (c ^ (r & 7)) * 16; }
 
-/* What a thread of the warpgroup brings of a segment's coefficients: channels 4 c .. 4 c + 3, c =
- * thread % 16, of rows thread / 16 + 8 i. */
-struct bring {
-    float4 f[LOADS];
-};
-
-__device__ inline void load_coefficients(bring &to, const mix_args &a, unsigned segment,
-                                         unsigned thread)
+/* A block a segment: its coefficients as the matrix [3 x 24, 64] that the tensor core wants, a part
+ * below the other, swizzled, so that a tile's copy is one piece. A thread has channels 4 c .. 4 c +
+ * 3, c = thread % 16, of rows thread / 16 + 8 i. Channels 16 t + 4 s .. + 3 are places 2 t, 2 t +
+ * 1, 8 + 2 t, 9 + 2 t of step s: lane t of a row holds those channels of x. */
+static __global__ void __launch_bounds__(GROUP) split_kernel(mix_args a, uint8_t *split)
 {
+    unsigned r = threadIdx.x / 16, t = threadIdx.x % 16 / 4, s = threadIdx.x % 4;
     const float *from =
-        a.fn + int64_t(thread / 16) * a.q + segment * DSF_HC_SEGMENT + thread % 16 * 4;
+        a.fn + int64_t(r) * a.q + blockIdx.x * DSF_HC_SEGMENT + threadIdx.x % 16 * 4;
+    float4 f[LOADS];
 #pragma unroll
     for (unsigned i = 0; i < LOADS; i++)
-        to.f[i] = *reinterpret_cast<const float4 *>(from + int64_t(GROUP / 16 * i) * a.q);
-}
-
-/* Splits them into the matrix [3 x 24, 64] at b, a part below the other. Channels 16 t + 4 s .. + 3
- * are places 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of step s: lane t of a row holds those channels of x.
- */
-__device__ inline void put_coefficients(uint8_t *b, const bring &from, unsigned thread)
-{
-    unsigned r = thread / 16, t = thread % 16 / 4, s = thread % 4;
-    uint8_t *low = b + place(r, 2 * s) + 4 * t, *high = b + place(r, 2 * s + 1) + 4 * t;
+        f[i] = *reinterpret_cast<const float4 *>(from + int64_t(GROUP / 16 * i) * a.q);
+    begin();
+    uint8_t *b = split + int64_t(blockIdx.x) * B_BYTES + 4 * t;
 #pragma unroll
-    for (unsigned i = 0; i < LOADS; i++) {
-        float4 f = from.f[i];
+    for (unsigned i = 0; i < LOADS; i++)
 #pragma unroll
         for (int p = 0; p < PARTS; p++) {
-            unsigned row = (MIXES * p + GROUP / 16 * i) * 128; /* 8 rows on: the same swizzle */
-            *reinterpret_cast<uint32_t *>(low + row) = take_part(f.x, f.y);
-            *reinterpret_cast<uint32_t *>(high + row) = take_part(f.z, f.w);
+            unsigned row = MIXES * p + GROUP / 16 * i + r;
+            *reinterpret_cast<uint32_t *>(b + place(row, 2 * s)) = take_part(f[i].x, f[i].y);
+            *reinterpret_cast<uint32_t *>(b + place(row, 2 * s + 1)) = take_part(f[i].z, f[i].w);
         }
-    }
 }
 
 /* From a stage, rows r and r + 8: A of four steps. */
@@ -243,7 +237,8 @@ __device__ inline void load_rows(row_words &x, const uint8_t *stage, unsigned r,
     }
 }
 
-__device__ inline void multiply_tile(products &sum, const row_words &x, uint32_t b)
+/* Starts the products of a segment; x, sum and b are in use until finish_products(). */
+__device__ inline void start_products(products &sum, const row_words &x, uint32_t b)
 {
     uint64_t desc = ptx::wgmma_desc_128b(b);
     ptx::wgmma_fence_operand(sum.part);
@@ -255,21 +250,15 @@ __device__ inline void multiply_tile(products &sum, const row_words &x, uint32_t
         ptx::wgmma<PARTS * MIXES>::bf16_rs<0>(sum.part, a, desc + 2 * s, s > 0);
     }
     ptx::wgmma_commit_group();
+}
+
+__device__ inline void finish_products(products &sum)
+{
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(sum.part);
 }
 
-/* 2^-896 x as a double, exact for every finite x, subnormal ones included: exponents of f32 become
- * those of double by a shift. The chip has few units that convert. Sums of such numbers round as
- * sums of the numbers do: all are multiples of 2^-149. */
-__device__ inline double scaled(float x)
-{
-    int bits = __float_as_int(x);
-    return __hiloint2double(bits >> 3 & int(0x8FFFFFFF), bits << 29);
-}
-__device__ inline double unscaled(double x) { return x * 0x1p896; }
-
-/* Chain sums of a thread, scaled: rows 16 warp + g and + 8 of the tile; squares in all lanes of a
+/* Chain sums of a thread: rows 16 warp + g and + 8 of the tile; squares in all lanes of a
  * row. */
 struct chain_sums {
     double t[COLUMN_TILES][4], squares[2];
@@ -280,9 +269,9 @@ __device__ inline void add_segment(chain_sums &chain, const products &sum, const
 #pragma unroll
     for (int n = 0; n < COLUMN_TILES; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) chain.t[n][i] += scaled(sum.sum(n, i));
-    chain.squares[0] += scaled(join_squares(add_squares(add_squares(0, x.x0[0]), x.x0[1])));
-    chain.squares[1] += scaled(join_squares(add_squares(add_squares(0, x.x8[0]), x.x8[1])));
+        for (int i = 0; i < 4; i++) chain.t[n][i] += double(sum.sum(n, i));
+    chain.squares[0] += double(join_squares(add_squares(add_squares(0, x.x0[0]), x.x0[1])));
+    chain.squares[1] += double(join_squares(add_squares(add_squares(0, x.x8[0]), x.x8[1])));
 }
 
 /* chain[row][column] of one warpgroup's chain. */
@@ -293,10 +282,10 @@ __device__ inline void put_chain(double *to, const chain_sums &chain, unsigned r
         double *at = to + (row + 8 * h) * SUMS;
 #pragma unroll
         for (int n = 0; n < COLUMN_TILES; n++) {
-            at[8 * n + 2 * t] = unscaled(chain.t[n][2 * h]);
-            at[8 * n + 2 * t + 1] = unscaled(chain.t[n][2 * h + 1]);
+            at[8 * n + 2 * t] = chain.t[n][2 * h];
+            at[8 * n + 2 * t + 1] = chain.t[n][2 * h + 1];
         }
-        if (t == 0) at[MIXES] = unscaled(chain.squares[h]);
+        if (t == 0) at[MIXES] = chain.squares[h];
     }
 }
 
@@ -324,61 +313,82 @@ __device__ inline void finish_tile(const mix_args &a, double *chains, unsigned r
         put_comb(a, row0 + r, [&](int i) { return args[r * MIXES + 8 + i]; });
 }
 
-/* One thread: starts the copy of a segment of x. Rows past n read as zeros. */
-__device__ inline void fetch(const CUtensorMap *x, uint32_t stage, uint32_t bar, unsigned row0,
-                             unsigned segment)
+/* What a warpgroup works on. */
+struct chain_run {
+    const CUtensorMap *x;
+    const uint8_t *split;
+    uint8_t *own;  /* stages: x, then B */
+    uint32_t bars; /* a barrier a stage */
+    unsigned row0, segments;
+};
+
+/* One thread: starts the copies of a segment. Rows past n read as zeros. */
+__device__ inline void fetch(const chain_run &run, unsigned slot, unsigned segment)
 {
-    ptx::mbarrier_arrive_expect_tx(bar, X_BYTES);
-    ptx::cp_async_bulk_tensor_2d(stage, x, bar, int(segment * DSF_HC_SEGMENT * 2), int(row0));
+    uint32_t stage = ptx::smem(run.own + slot * STAGE_BYTES), bar = run.bars + 8 * slot;
+    ptx::mbarrier_arrive_expect_tx(bar, STAGE_BYTES);
+    ptx::cp_async_bulk_tensor_2d(stage, run.x, bar, int(segment * DSF_HC_SEGMENT * 2),
+                                 int(run.row0));
+    ptx::cp_async_bulk(stage + X_BYTES, run.split + int64_t(segment) * B_BYTES, B_BYTES, bar);
 }
 
-/* The segments of one chain, by one warpgroup. The barrier of a segment says two things: all have
- * its x in registers, so that the stage may be filled again, and B is complete. B has two places: a
- * warp that is ahead writes the other one. */
-__device__ inline void run_chain(chain_sums &chain, const mix_args &a, const CUtensorMap *x,
-                                 uint8_t *own, uint32_t bars, unsigned row0, unsigned segments)
+/* Waits for a stage and loads its x. turn: segments of this chain before it. */
+__device__ inline void load_turn(row_words &words, const chain_run &run, unsigned turn)
 {
-    unsigned group = threadIdx.x / GROUP, thread = threadIdx.x % GROUP, lane = threadIdx.x % 32;
-    unsigned row = thread / 32 * 16 + lane / 4, turn = 0;
-    bring next;
-    if (group < segments) load_coefficients(next, a, group, thread);
-    for (unsigned s = group; s < segments; s += CHAINS, turn++) {
-        unsigned slot = turn % STAGES, bar = bars + 8 * slot, refill = s + STAGES * CHAINS;
-        uint8_t *stage = own + slot * X_BYTES, *b = own + STAGES * X_BYTES + turn % 2 * B_BYTES;
-        put_coefficients(b, next, thread);
-        ptx::mbarrier_wait(bar, turn / STAGES % 2);
-        row_words words;
-        load_rows(words, stage, row, lane % 4);
-        ptx::fence_proxy_async();
-        ptx::bar_sync(int(1 + group), GROUP);
-        /* not before the fence, which would wait for them */
-        if (s + CHAINS < segments) load_coefficients(next, a, s + CHAINS, thread);
-        if (thread == 0 && refill < segments) fetch(x, ptx::smem(stage), bar, row0, refill);
+    unsigned slot = turn % STAGES, lane = threadIdx.x % 32;
+    ptx::mbarrier_wait(run.bars + 8 * slot, turn / STAGES % 2);
+    load_rows(words, run.own + slot * STAGE_BYTES, threadIdx.x % GROUP / 32 * 16 + lane / 4,
+              lane % 4);
+}
+
+/* The segments of one chain, by one warpgroup: while the tensor core multiplies one, the next one's
+ * x is loaded. The barrier says that all are done with a stage. */
+__device__ inline void run_chain(chain_sums &chain, const chain_run &run)
+{
+    unsigned s = threadIdx.x / GROUP, turn = 0;
+    if (s >= run.segments) return;
+    row_words words;
+    load_turn(words, run, turn);
+    for (;;) {
+        unsigned slot = turn % STAGES, refill = s + STAGES * CHAINS;
         products sum;
-        multiply_tile(sum, words, ptx::smem(b));
+        row_words ahead;
+        start_products(sum, words, ptx::smem(run.own + slot * STAGE_BYTES + X_BYTES));
+        s += CHAINS;
+        turn++;
+        if (s < run.segments) load_turn(ahead, run, turn);
+        finish_products(sum);
+        ptx::bar_sync(int(1 + threadIdx.x / GROUP), GROUP);
+        if (threadIdx.x % GROUP == 0 && refill < run.segments) fetch(run, slot, refill);
         add_segment(chain, sum, words);
+        if (s >= run.segments) break;
+        words = ahead;
     }
 }
 
 static __global__ void __launch_bounds__(TILE_THREADS, 1)
-    tile_kernel(mix_args a, const __grid_constant__ CUtensorMap x, unsigned segments)
+    tile_kernel(mix_args a, const __grid_constant__ CUtensorMap x, const uint8_t *split,
+                unsigned segments)
 {
     extern __shared__ __align__(1024) uint8_t shared[];
     unsigned group = threadIdx.x / GROUP, lane = threadIdx.x % 32;
     unsigned row0 = blockIdx.x * DSF_HC_TILE;
-    uint8_t *own = shared + group * GROUP_BYTES;
-    uint32_t bars = ptx::smem(shared + BARRIERS) + group * STAGES * 8;
+    const chain_run run = {&x,
+                           split,
+                           shared + group * GROUP_BYTES,
+                           ptx::smem(shared + BARRIERS) + group * STAGES * 8,
+                           row0,
+                           segments};
     begin();
     if (threadIdx.x % GROUP == 0) {
-        for (unsigned i = 0; i < STAGES; i++) ptx::mbarrier_init(bars + 8 * i, 1);
+        for (unsigned i = 0; i < STAGES; i++) ptx::mbarrier_init(run.bars + 8 * i, 1);
         ptx::fence_mbarrier_init();
         for (unsigned i = 0; i < STAGES; i++)
-            if (group + i * CHAINS < segments)
-                fetch(&x, ptx::smem(own + i * X_BYTES), bars + 8 * i, row0, group + i * CHAINS);
+            if (group + i * CHAINS < segments) fetch(run, i, group + i * CHAINS);
     }
     __syncthreads();
     chain_sums chain = {};
-    run_chain(chain, a, &x, own, bars, row0, segments);
+    run_chain(chain, run);
     __syncthreads();
     double *chains = reinterpret_cast<double *>(shared);
     put_chain(chains + group * DSF_HC_TILE * SUMS, chain, threadIdx.x % GROUP / 32 * 16 + lane / 4,
@@ -395,8 +405,11 @@ static dsf_status mix_tiles(const dsf_launch *lc, const mix_args &m)
         CU_TENSOR_MAP_SWIZZLE_128B));
     DSF_CUDA_TRY(
         cudaFuncSetAttribute(tile_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, TILE_BYTES));
+    unsigned segments = m.q / DSF_HC_SEGMENT;
+    const uint8_t *split = lc->scratch;
+    DSF_TRY(queue(lc, split_kernel, dim3(segments), GROUP, 0, m, lc->scratch));
     return queue(lc, tile_kernel, dim3(dsf_blocks(m.n, DSF_HC_TILE)), TILE_THREADS, TILE_BYTES, m,
-                 x, m.q / DSF_HC_SEGMENT);
+                 x, split, segments);
 }
 
 extern "C" dsf_status dsf_hc_mix_sm90(const dsf_launch *lc, const void *args)

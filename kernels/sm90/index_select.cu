@@ -20,8 +20,8 @@ struct lists {
 };
 
 /* Where the result goes: entries, or blocks and the newest one. */
-struct topk_result {
-    using source = entry_source;
+template <typename SOURCE> struct topk_result {
+    using source = SOURCE;
     static constexpr uint32_t least = 0; /* -inf competes */
     static __host__ __device__ int64_t size(const select_job &j) { return j.k; }
     static __host__ __device__ int64_t wanted(const select_job &j) { return j.k; }
@@ -93,6 +93,7 @@ __device__ void select_merge(const select_job &j, const lists &l, int64_t row,
 }
 
 /* The first pool_blocks blocks make the pool, the others the topk list. */
+template <typename SOURCE>
 __global__ void __launch_bounds__(select_threads, 2)
     select_parts(select_job j, lists topk, lists pool, int pool_blocks)
 {
@@ -103,9 +104,10 @@ __global__ void __launch_bounds__(select_threads, 2)
     if (at < 0)
         select_part<pool_result>(j, pool, blockIdx.x, m);
     else
-        select_part<topk_result>(j, topk, at, m);
+        select_part<topk_result<SOURCE>>(j, topk, at, m);
 }
 
+template <typename SOURCE>
 __global__ void __launch_bounds__(select_threads, 2)
     select_merges(select_job j, lists topk, lists pool, int pool_blocks)
 {
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(select_threads, 2)
     if (at < 0)
         select_merge<pool_result>(j, pool, blockIdx.x, m);
     else
-        select_merge<topk_result>(j, topk, at, m);
+        select_merge<topk_result<SOURCE>>(j, topk, at, m);
 }
 
 /* Lists longer than the buffer takes. */
@@ -142,18 +144,15 @@ lists lists_of(const select_job &j, dsf_index_cut cut, uint8_t *memory)
             cut.kept};
 }
 
-} // namespace
-
-dsf_status index_sm90::select_rows(const select_job &job, dsf_index_cut topk, dsf_index_cut pool,
-                                   uint8_t *memory, cudaStream_t stream)
+template <typename SOURCE>
+dsf_status queue(const select_job &job, dsf_index_cut topk, dsf_index_cut pool, uint8_t *memory,
+                 cudaStream_t stream)
 {
     constexpr size_t bytes = sizeof(select_memory);
     unsigned rows = static_cast<unsigned>(job.n);
-    bool list = true, blocks = job.pool_out != nullptr;
-    if (topk_result::wanted(job) > DSF_INDEX_MOST_KEPT) {
-        DSF_TRY(launch(stream, rows, select_threads, bytes, select_wide<topk_result>, job));
-        list = false;
-    }
+    bool list = job.k <= DSF_INDEX_MOST_KEPT, blocks = job.pool_out != nullptr;
+    if (!list)
+        DSF_TRY(launch(stream, rows, select_threads, bytes, select_wide<topk_result<SOURCE>>, job));
     if (blocks && pool_result::wanted(job) > DSF_INDEX_MOST_KEPT) {
         DSF_TRY(launch(stream, rows, select_threads, bytes, select_wide<pool_result>, job));
         blocks = false;
@@ -161,12 +160,22 @@ dsf_status index_sm90::select_rows(const select_job &job, dsf_index_cut topk, ds
     lists of_topk = lists_of(job, topk, memory), of_pool = lists_of(job, pool, memory + topk.bytes);
     unsigned first = blocks ? rows * pool.parts : 0, all = first + (list ? rows * topk.parts : 0);
     if (all)
-        DSF_TRY(
-            launch(stream, all, select_threads, bytes, select_parts, job, of_topk, of_pool, first));
+        DSF_TRY(launch(stream, all, select_threads, bytes, select_parts<SOURCE>, job, of_topk,
+                       of_pool, first));
     first = blocks && pool.parts > 1 ? rows : 0;
     all = first + (list && topk.parts > 1 ? rows : 0);
     if (all == 0) return DSF_OK;
-    return launch(stream, all, select_threads, bytes, select_merges, job, of_topk, of_pool, first);
+    return launch(stream, all, select_threads, bytes, select_merges<SOURCE>, job, of_topk, of_pool,
+                  first);
+}
+
+} // namespace
+
+dsf_status index_sm90::select_rows(const select_job &job, dsf_index_cut topk, dsf_index_cut pool,
+                                   uint8_t *memory, cudaStream_t stream)
+{
+    if (job.pool) return queue<pool_source>(job, topk, pool, memory, stream);
+    return queue<all_source>(job, topk, pool, memory, stream);
 }
 
 extern "C" dsf_status dsf_index_select_sm90(const dsf_launch *lc, const void *args)

@@ -38,12 +38,16 @@ struct operands {
     int output_tiles, first_tiles; /* of both matrices, of the first */
 };
 
-/* Tile u of the outputs of both matrices. */
+/* Tile u of few tokens: a group of tokens and a tile of the outputs of one of both matrices; groups
+ * of tokens that share weights are neighbours. */
 struct place {
-    int which, tile;
+    int group, which, tile;
     __device__ place(const operands &p, int u)
-        : which(u >= p.first_tiles), tile(which ? u - p.first_tiles : u)
     {
+        group = u % p.token_tiles;
+        u /= p.token_tiles;
+        which = u >= p.first_tiles;
+        tile = which ? u - p.first_tiles : u;
     }
 };
 
@@ -97,13 +101,13 @@ template <int AHEAD> struct scale_words {
     }
 };
 
-/* A warp's share of bringing step `step` of `rows` tokens to a tile in shared memory, where the
- * copy engine can't: 8 or 4 bytes at a time, swizzled as it would. The barrier gets 32 arrivals. */
-__device__ inline void copy_x(uint32_t to, const operands &p, int step, int rows, int lane,
-                              uint32_t bar)
+/* A warp brings step `step` of `rows` tokens from `first` on to a tile in shared memory, where the
+ * copy engine can't: 8 or 4 bytes at a time, swizzled as it would. */
+__device__ inline void copy_x(uint32_t to, const operands &p, int first, int rows, int step,
+                              int lane)
 {
     int record = p.k + p.k / 32, shift = p.units_of_8 ? 4 : 5, unit = STEP >> shift;
-    const uint8_t *from = p.x + step * STEP;
+    const uint8_t *from = p.x + int64_t(first) * record + step * STEP;
     for (int i = lane; i < rows << shift; i += 32) {
         int row = i >> shift, column = (i - (row << shift)) * unit;
         uint32_t at = to + uint32_t(row * STEP + (column ^ (row % 8 * 16)));
@@ -113,19 +117,42 @@ __device__ inline void copy_x(uint32_t to, const operands &p, int step, int rows
         else
             ptx::cp_async_4(at, source, 4);
     }
-    ptx::cp_async_mbarrier_arrive_noinc(bar);
 }
 
-/* The scales of the 4 blocks of a step. Bytes of equal bits, 0 and 255, are no plain exponents. */
-__device__ inline float4 expand_scales(uint32_t v)
+/* A word of 4 scales that holds a byte of equal bits, 0 or 255: no plain exponent. */
+__device__ inline bool special_scales(uint32_t v)
 {
     uint32_t changes = (v ^ v >> 1) & 0x7F7F7F7Fu; /* a byte of 0: its bits are equal */
-    if ((changes - 0x01010101u) & 0x80808080u)
+    return (changes - 0x01010101u) & 0x80808080u;
+}
+
+/* The scale of block b, in a word without special ones. */
+__device__ inline float plain_scale(uint32_t v, int b)
+{
+    return __uint_as_float((b == 0   ? v << 23
+                            : b == 1 ? v << 15
+                            : b == 2 ? v << 7
+                                     : v >> 1) &
+                           0x7F800000u);
+}
+
+/* The scales of the 4 blocks of a step. */
+__device__ inline float4 expand_scales(uint32_t v)
+{
+    if (special_scales(v))
         return make_float4(num::e8m0_to_f32(v & 255), num::e8m0_to_f32(v >> 8 & 255),
                            num::e8m0_to_f32(v >> 16 & 255), num::e8m0_to_f32(v >> 24));
-    return make_float4(
-        __uint_as_float(v << 23 & 0x7F800000u), __uint_as_float(v << 15 & 0x7F800000u),
-        __uint_as_float(v << 7 & 0x7F800000u), __uint_as_float(v >> 1 & 0x7F800000u));
+    return make_float4(plain_scale(v, 0), plain_scale(v, 1), plain_scale(v, 2), plain_scale(v, 3));
+}
+
+/* Scales that nobody brings: 1, which takes no detour. */
+constexpr uint32_t NO_SCALES = 0x7F7F7F7F;
+
+/* A warp asks for the scales of the outputs of a tile before it may ask for anything of x. */
+__device__ inline void prefetch_scales(const operands &p, const uint32_t *row, int lane)
+{
+    if (row && lane * 32 < p.k / 32)
+        ptx::prefetch_global_l2(reinterpret_cast<const uint8_t *>(row) + lane * 32);
 }
 
 /* One product, or two of the same x. */

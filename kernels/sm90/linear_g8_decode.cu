@@ -1,10 +1,10 @@
-/* y = bf16(x W^T), fp8 with scales of 32 x 32 blocks, for few tokens (n <= 64; LINEAR_G8.md): bound
- * by the bytes of W.
+/* y = bf16(x W^T), fp8 with scales of 32 x 32 blocks, for few tokens (up to 64, or more in groups
+ * of 64 where tiles for many would be too few; LINEAR_G8.md): bound by the bytes of W.
  *
  * Weights are the M side of the tensor core, tokens the N side (8, 16, 32, 64), so the blocks of 32
  * products are those of the kernel for many tokens, and so is the chain over them: one wgmma
  * m64nNk32 from zero a block, acc = fmaf(part, sx sw, acc), blocks ascending. A block of threads
- * streams tiles of 64 or 128 outputs through a ring of shared memory; a multiprocessor's blocks
+ * streams tiles of 64 outputs through a ring of shared memory; a multiprocessor's blocks
  * have about 160 KB of weights on their way. Weights of the first ring are fetched before the
  * kernel in front has ended; activations and their scales after. */
 #include "sm90/linear_g8.cuh"
@@ -12,16 +12,13 @@
 namespace
 {
 
-constexpr int AHEAD = 8; /* stages whose scales are asked for together: a sector of 32 bytes */
-
 template <int TOKENS> struct tile {
-    static constexpr int GROUPS = TOKENS <= 16 ? 1 : 2; /* warpgroups of 64 outputs */
-    static constexpr int OUTPUTS = 64 * GROUPS;
-    static constexpr int PARTS = TOKENS < 32 ? 4 : 2; /* blocks in flight: what registers allow */
-    static constexpr int THREADS = 128 * GROUPS + 64; /* the copy engine's thread, scales */
+    static constexpr int OUTPUTS = 64;                /* one warpgroup */
+    static constexpr int PARTS = TOKENS < 64 ? 4 : 2; /* blocks in flight: what registers allow */
+    static constexpr int THREADS = 128 + 64;          /* the copy engine's thread, scales */
     static constexpr int X_BYTES = TOKENS * g8::STEP, W_BYTES = OUTPUTS * g8::STEP;
-    static constexpr int SCALE_BYTES = (TOKENS + OUTPUTS / 32) * g8::BLOCKS * 4;
-    static constexpr int RESIDENT = DSF_G8_RESIDENT(TOKENS); /* blocks a multiprocessor */
+    static constexpr int SCALE_BYTES = (TOKENS + OUTPUTS / 32) * 4;
+    static constexpr int RESIDENT = DSF_G8_RESIDENT; /* blocks a multiprocessor */
     /* 228 KB, of which each block loses 1 KB to the system */
     static constexpr int ROOM = 228 * 1024 / RESIDENT - 1024;
     static constexpr int STAGES = (ROOM - 128) / (X_BYTES + W_BYTES + SCALE_BYTES + 16);
@@ -29,8 +26,8 @@ template <int TOKENS> struct tile {
     struct shared_memory {
         uint8_t w[STAGES][W_BYTES];
         uint8_t x[STAGES][X_BYTES];
-        float sx[STAGES][g8::BLOCKS][TOKENS];
-        float4 sw[STAGES][OUTPUTS / 32]; /* [group of 32 outputs] the 4 blocks of the step */
+        uint32_t sx[STAGES][TOKENS]; /* of a word the 4 blocks of the step */
+        uint32_t sw[STAGES][OUTPUTS / 32];
         uint64_t full[STAGES], empty[STAGES];
     };
     static_assert(sizeof(shared_memory) <= ROOM, "all resident blocks fit");
@@ -39,11 +36,11 @@ template <int TOKENS> struct tile {
 
 template <int TOKENS>
 __device__ void load_x(typename tile<TOKENS>::shared_memory &sh, const g8::maps &m,
-                       const g8::operands &p, int slot, int step)
+                       const g8::operands &p, int slot, int step, int u)
 {
     if (p.direct)
         ptx::cp_async_bulk_tensor_2d(ptx::smem(sh.x[slot]), &m.x, ptx::smem(&sh.full[slot]),
-                                     step * g8::STEP, 0);
+                                     step * g8::STEP, g8::place(p, u).group * TOKENS);
 }
 
 /* Announces all that the copy engine brings to a stage and asks for the weights. */
@@ -64,111 +61,127 @@ __device__ void feed_tiles(typename tile<TOKENS>::shared_memory &sh, const g8::m
                            const g8::operands &p)
 {
     using T = tile<TOKENS>;
+    int tiles = p.token_tiles * p.output_tiles;
     typename T::ring at;
     if (p.direct) ptx::prefetch_tensormap(&m.x);
     int early = 0, step = 0;
-    for (int u = int(blockIdx.x); u < p.output_tiles && early < T::STAGES; u += int(gridDim.x))
+    for (int u = int(blockIdx.x); u < tiles && early < T::STAGES; u += int(gridDim.x))
         for (int s = 0; s < p.steps && early < T::STAGES; s++, early++)
             load_w<TOKENS>(sh, m, p, early, s, u);
     ptx::griddepcontrol_wait();
-    for (int i = 0; i < early; i++) {
-        load_x<TOKENS>(sh, m, p, i, step);
-        if (++step == p.steps) step = 0;
+    for (int i = 0, u = int(blockIdx.x); i < early; i++) {
+        load_x<TOKENS>(sh, m, p, i, step, u);
+        if (++step < p.steps) continue;
+        step = 0;
+        u += int(gridDim.x);
     }
     int count = 0;
-    for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
+    for (int u = int(blockIdx.x); u < tiles; u += int(gridDim.x)) {
         for (int s = 0; s < p.steps; s++, at.advance()) {
             if (count++ < early) continue;
             ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
             load_w<TOKENS>(sh, m, p, at.slot, s, u);
-            load_x<TOKENS>(sh, m, p, at.slot, s);
+            load_x<TOKENS>(sh, m, p, at.slot, s, u);
         }
     }
 }
 
-/* One warp: lane and lane + 32 are tokens, lanes below OUTPUTS / 32 also groups of outputs. It also
- * copies x where the copy engine can't. */
+/* One warp: lane and lane + 32 are tokens, lanes 0 and 1 also groups of 32 outputs. It also copies
+ * x where the copy engine can't. */
 template <int TOKENS>
 __device__ void feed_scales(typename tile<TOKENS>::shared_memory &sh, const g8::operands &p,
                             int lane)
 {
     using T = tile<TOKENS>;
     constexpr int GROUPS = T::OUTPUTS / 32, MINE = (TOKENS + 31) / 32;
-    const uint32_t *token[MINE];
-    for (int i = 0; i < MINE; i++) {
-        int row = lane + 32 * i;
-        token[i] = row < TOKENS ? g8::token_scales(p, row) : nullptr;
-    }
+    int tiles = p.token_tiles * p.output_tiles;
     typename T::ring at;
-    for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
+    for (int u = int(blockIdx.x); u < tiles; u += int(gridDim.x)) {
         g8::place of(p, u);
-        const uint32_t *group =
-            lane < GROUPS ? g8::output_scales(p, of.which, of.tile * GROUPS + lane) : nullptr;
-        for (int s = 0; s < p.steps; s += AHEAD) {
-            g8::scale_words<AHEAD> tokens[MINE], outputs;
-            outputs.load(group, s, 1, p.steps);
-            ptx::griddepcontrol_wait(); /* weights don't wait; done at once from the second on */
-            for (int j = 0; j < MINE; j++) tokens[j].load(token[j], s, 1, p.steps);
-#pragma unroll 1
-            for (int i = 0; i < AHEAD; i++) {
-                if (s + i >= p.steps) break;
-                ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
-                if (!p.direct)
-                    g8::copy_x(ptx::smem(sh.x[at.slot]), p, s + i, p.n, lane,
-                               ptx::smem(&sh.full[at.slot]));
+        int first = of.group * TOKENS;
+        for (int i = 0; i < GROUPS; i++)
+            g8::prefetch_scales(p, g8::output_scales(p, of.which, of.tile * GROUPS + i), lane);
+        const uint32_t *token[MINE], *group = nullptr;
+        for (int i = 0; i < MINE; i++)
+            token[i] =
+                lane + 32 * i < TOKENS ? g8::token_scales(p, first + lane + 32 * i) : nullptr;
+        if (lane < GROUPS) group = g8::output_scales(p, of.which, of.tile * GROUPS + lane);
+        ptx::griddepcontrol_wait(); /* done at once from the second tile on */
+        for (int s = 0; s < p.steps; s++, at.advance()) {
+            ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
 #pragma unroll
-                for (int j = 0; j < MINE; j++) {
-                    if (lane + 32 * j >= TOKENS) continue;
-                    float4 f = g8::expand_scales(tokens[j].next());
-                    float *to = &sh.sx[at.slot][0][lane + 32 * j];
-                    to[0] = f.x, to[TOKENS] = f.y, to[2 * TOKENS] = f.z, to[3 * TOKENS] = f.w;
-                }
-                if (lane < GROUPS) sh.sw[at.slot][lane] = g8::expand_scales(outputs.next());
-                __syncwarp();
-                if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.full[at.slot]));
-                at.advance();
-            }
+            for (int i = 0; i < MINE; i++)
+                if (token[i])
+                    ptx::cp_async_4(ptx::smem(&sh.sx[at.slot][lane + 32 * i]), token[i] + s, 4);
+            if (group) ptx::cp_async_4(ptx::smem(&sh.sw[at.slot][lane]), group + s, 4);
+            if (!p.direct)
+                g8::copy_x(ptx::smem(sh.x[at.slot]), p, first, min(p.n - first, TOKENS), s, lane);
+            ptx::cp_async_mbarrier_arrive_noinc(ptx::smem(&sh.full[at.slot]));
         }
     }
 }
 
-/* The products of scales for a thread's columns of one block: of group j tokens 8 j + 2 (lane % 4)
- * and the next; sx starts at the first. */
-template <int TOKENS> struct products {
-    float2 s[TOKENS / 8];
-    __device__ void load(const float *sx, float sw)
+/* acc += part, scaled; a thread's columns of group j are tokens 8 j + 2 (lane % 4) and the next, sx
+ * their scales for this block. */
+template <int TOKENS>
+__device__ inline void promote(float (&acc)[TOKENS / 2], float (&part)[TOKENS / 2],
+                               const float (&by)[TOKENS / 4])
+{
+    ptx::wgmma_fence_operand(part); /* not before the wait */
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++) {
+        acc[4 * j] = __fmaf_rn(part[4 * j], by[2 * j], acc[4 * j]);
+        acc[4 * j + 1] = __fmaf_rn(part[4 * j + 1], by[2 * j + 1], acc[4 * j + 1]);
+        acc[4 * j + 2] = __fmaf_rn(part[4 * j + 2], by[2 * j], acc[4 * j + 2]);
+        acc[4 * j + 3] = __fmaf_rn(part[4 * j + 3], by[2 * j + 1], acc[4 * j + 3]);
+    }
+}
+
+/* The words of scales of a step for a thread's columns, and of its outputs. */
+template <int TOKENS> struct step_scales {
+    uint32_t x[TOKENS / 4], w;
+    bool special;
+    __device__ void load(const uint32_t *sx, uint32_t sw)
     {
+        w = sw;
+        special = g8::special_scales(w);
 #pragma unroll
         for (int j = 0; j < TOKENS / 8; j++) {
-            float2 x = *reinterpret_cast<const float2 *>(sx + 8 * j);
-            s[j] = make_float2(x.x * sw, x.y * sw);
+            uint2 two = *reinterpret_cast<const uint2 *>(sx + 8 * j);
+            x[2 * j] = two.x;
+            x[2 * j + 1] = two.y;
+            special |= g8::special_scales(two.x) | g8::special_scales(two.y);
+        }
+    }
+    /* The products of N blocks from b on. */
+    template <int N> __device__ void multiply(float (&by)[N][TOKENS / 4], int b) const
+    {
+        if (special) {
+#pragma unroll
+            for (int i = 0; i < N; i++)
+#pragma unroll
+                for (int j = 0; j < TOKENS / 4; j++)
+                    by[i][j] = num::e8m0_to_f32(x[j] >> 8 * (b + i) & 255) *
+                               num::e8m0_to_f32(w >> 8 * (b + i) & 255);
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; i++)
+#pragma unroll
+                for (int j = 0; j < TOKENS / 4; j++)
+                    by[i][j] = g8::plain_scale(x[j], b + i) * g8::plain_scale(w, b + i);
         }
     }
 };
 
 template <int TOKENS>
-__device__ inline void promote(float (&acc)[TOKENS / 2], float (&part)[TOKENS / 2],
-                               const products<TOKENS> &by)
-{
-    ptx::wgmma_fence_operand(part); /* not before the wait */
-#pragma unroll
-    for (int j = 0; j < TOKENS / 8; j++) {
-        acc[4 * j] = __fmaf_rn(part[4 * j], by.s[j].x, acc[4 * j]);
-        acc[4 * j + 1] = __fmaf_rn(part[4 * j + 1], by.s[j].y, acc[4 * j + 1]);
-        acc[4 * j + 2] = __fmaf_rn(part[4 * j + 2], by.s[j].x, acc[4 * j + 2]);
-        acc[4 * j + 3] = __fmaf_rn(part[4 * j + 3], by.s[j].y, acc[4 * j + 3]);
-    }
-}
-
-template <int TOKENS>
 __device__ void store_tile(const float (&acc)[TOKENS / 2], const g8::operands &p,
-                           const g8::matrix &y, int output, int lane)
+                           const g8::matrix &y, int token, int output, int lane)
 {
 #pragma unroll
     for (int i = 0; i < TOKENS / 2; i++) {
         int row = output + lane / 4 + (i & 2) * 4, column = i / 4 * 8 + lane % 4 * 2 + (i & 1);
-        if (column < p.n && row < y.o)
-            y.out[int64_t(column) * y.o + row] = num::f32_to_bf16(acc[i]);
+        if (token + column < p.n && row < y.o)
+            y.out[int64_t(token + column) * y.o + row] = num::f32_to_bf16(acc[i]);
     }
 }
 
@@ -176,13 +189,13 @@ template <int TOKENS>
 __device__ void consume(typename tile<TOKENS>::shared_memory &sh, const g8::operands &p)
 {
     using T = tile<TOKENS>;
+    int tiles = p.token_tiles * p.output_tiles;
     int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-    int group = __shfl_sync(0xFFFFFFFFu, int(threadIdx.x) / 128, 0);
-    uint64_t w0 = ptx::wgmma_desc_128b(ptx::smem(sh.w[0]) + uint32_t(group * 64 * g8::STEP));
+    uint64_t w0 = ptx::wgmma_desc_128b(ptx::smem(sh.w[0]));
     uint64_t x0 = ptx::wgmma_desc_128b(ptx::smem(sh.x[0]));
     typename T::ring at;
     float acc[TOKENS / 2], part[T::PARTS][TOKENS / 2] = {};
-    for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
+    for (int u = int(blockIdx.x); u < tiles; u += int(gridDim.x)) {
 #pragma unroll
         for (int i = 0; i < TOKENS / 2; i++) acc[i] = 0;
         for (int s = 0; s < p.steps; s++, at.advance()) {
@@ -190,9 +203,7 @@ __device__ void consume(typename tile<TOKENS>::shared_memory &sh, const g8::oper
             uint64_t x = x0 + uint64_t(at.slot * (T::X_BYTES >> 4));
             ptx::mbarrier_wait(ptx::smem(&sh.full[at.slot]), at.parity);
             if (!p.direct) ptx::fence_proxy_async(); /* x came by ordinary copies */
-            float4 scale = sh.sw[at.slot][warp / 2];
-            const float *sx = &sh.sx[at.slot][0][lane % 4 * 2];
-            const float sw[g8::BLOCKS] = {scale.x, scale.y, scale.z, scale.w};
+            step_scales<TOKENS> scales;
 #pragma unroll
             for (int b = 0; b < g8::BLOCKS; b += T::PARTS) {
                 ptx::wgmma_fence();
@@ -201,18 +212,24 @@ __device__ void consume(typename tile<TOKENS>::shared_memory &sh, const g8::oper
                     ptx::wgmma<TOKENS>::e4m3_ss(part[i], w + uint64_t((b + i) * g8::DESC_BLOCK),
                                                 x + uint64_t((b + i) * g8::DESC_BLOCK), 0);
                 ptx::wgmma_commit_group();
-                products<TOKENS> by[T::PARTS];
-#pragma unroll
-                for (int i = 0; i < T::PARTS; i++) by[i].load(sx + (b + i) * TOKENS, sw[b + i]);
+                if (b == 0) scales.load(&sh.sx[at.slot][lane % 4 * 2], sh.sw[at.slot][warp / 2]);
+                /* 64 tokens leave no registers for the products of all blocks */
+                constexpr int EACH = TOKENS < 64 ? T::PARTS : 1;
+                float by[EACH][TOKENS / 4];
+                if (EACH > 1) scales.multiply(by, b);
                 ptx::wgmma_wait_group<0>();
 #pragma unroll
-                for (int i = 0; i < T::PARTS; i++) promote<TOKENS>(acc, part[i], by[i]);
+                for (int i = 0; i < T::PARTS; i++) {
+                    if (EACH == 1) scales.multiply(by, b + i);
+                    promote<TOKENS>(acc, part[i], by[i % EACH]);
+                }
             }
             __syncwarp();
             if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.empty[at.slot]));
         }
         g8::place of(p, u);
-        store_tile<TOKENS>(acc, p, p.of[of.which], of.tile * T::OUTPUTS + warp * 16, lane);
+        store_tile<TOKENS>(acc, p, p.of[of.which], of.group * TOKENS,
+                           of.tile * T::OUTPUTS + warp * 16, lane);
     }
 }
 
@@ -226,19 +243,21 @@ __global__ void __launch_bounds__(tile<TOKENS>::THREADS, tile<TOKENS>::RESIDENT)
     auto &sh = *reinterpret_cast<typename T::shared_memory *>(raw);
     if (threadIdx.x == 0) {
         for (int i = 0; i < T::STAGES; i++) {
-            /* the copy engine, the scales, the lanes that copy x */
-            ptx::mbarrier_init(ptx::smem(&sh.full[i]), p.direct ? 2 : 2 + 32);
-            ptx::mbarrier_init(ptx::smem(&sh.empty[i]), T::GROUPS * 4);
+            ptx::mbarrier_init(ptx::smem(&sh.full[i]), 1 + 32); /* copy engine, scales */
+            ptx::mbarrier_init(ptx::smem(&sh.empty[i]), 4);
         }
         ptx::fence_mbarrier_init();
     }
+    for (int i = int(threadIdx.x); i < T::STAGES * TOKENS; i += T::THREADS)
+        sh.sx[0][i] = g8::NO_SCALES;
+    if (threadIdx.x < T::STAGES * T::OUTPUTS / 32) sh.sw[0][threadIdx.x] = g8::NO_SCALES;
     __syncthreads();
     int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
-    if (warp < T::GROUPS * 4)
+    if (warp < 4)
         consume<TOKENS>(sh, p);
-    else if (warp == T::GROUPS * 4 && lane == 0)
+    else if (warp == 4 && lane == 0)
         feed_tiles<TOKENS>(sh, m, p);
-    else if (warp == T::GROUPS * 4 + 1)
+    else if (warp == 4 + 1)
         feed_scales<TOKENS>(sh, p, lane);
 }
 

@@ -1,13 +1,16 @@
 /* wo_a: group g of x (bf16) times its own block of fp8 weights, which expand to bf16 exactly: a
  * code has 4 significant bits, a scale is a power of two.
  *
- * Few rows: the weights stream past once as fp8 and become the register operand of the tensor core.
- * Tile: 64 columns x N tokens and all of K; four consumer warpgroups take the segments (512
- * channels) in turn, from rings of their own, so that a block asks for its rows at four places at
- * once; the running sum goes from one to the next through shared memory, segments ascending. Stages
+ * Few rows: the weights stream past once as fp8 and become a register operand of the tensor core by
+ * mma.sync, which gives the bits of wgmma (measured) and costs less: at 8 tokens four dependent
+ * wgmma took longer than the bytes of their weights. A sum of 16 products has no order in the
+ * tensor core, so that a lane may take channels 4 c .. 4 c + 3 (c = lane % 4) of weights and
+ * tokens: one load of 4 codes, and one of 8 bytes of a token. Tile: 64 columns x N tokens and all
+ * of K; four groups of four warps take the segments (512 channels) in turn, from rings of their
+ * own; the running sum goes from one to the next through shared memory, segments ascending. Stages
  * of 128 channels: 8 KiB of weights, N x 256 bytes of tokens. HBM brings 19 weights a cycle and SM;
- * expanding two takes 6 instructions (load, PRMT, shift, 2 LOP3, HMUL2), 1.8 warp instructions a
- * cycle of the 4 that an SM issues.
+ * expanding four takes 11 instructions (a load, 2 PRMT, 2 LOP3, 4 IMAD, 2 HMUL2), 1.6 warp
+ * instructions a cycle of the 4 that an SM issues.
  *
  * Many rows: the weights are expanded once into the workspace (3 bytes moved a weight, 25 us for
  * 33.5 M) and linear_bf16.cu multiplies: at 8,192 rows 3% of its time. */
@@ -24,17 +27,10 @@ constexpr int per_segment = segment / channels;
 constexpr int code_bytes = tile_columns * channels;
 constexpr int groups = DSF_LINEAR_GROUP_RINGS; /* warpgroups of consumers */
 constexpr int consumers = groups * 128;
-constexpr int threads = consumers + 128; /* the producer's warpgroup gives its registers away */
-/* A block starts with what ptxas gives 640 threads, and no warpgroup may ask for more than is left
- * of that: it would wait for ever. */
-constexpr int start_registers = 96;
-constexpr int producer_registers = 24, consumer_registers = 112;
+constexpr int threads = consumers + 32;
 constexpr int most_stages = 8; /* of one ring */
 constexpr int most_scales = 2 * DSF_LINEAR_GROUP_MOST_K / 32;
 constexpr int shared_head = 2048; /* barriers, then scales */
-static_assert(producer_registers * 128 + consumer_registers * consumers <=
-                  start_registers * threads,
-              "registers of the block");
 static_assert(2 * 8 * groups * most_stages + most_scales <= shared_head, "before the stages");
 
 template <int N> constexpr int stage_bytes = code_bytes + 2 * N *row_bytes;
@@ -47,10 +43,10 @@ struct shape {
 
 /* Two codes as bf16 times 2^-120: exponent and fraction in place, the bias is off by 120; the sign
  * goes from bit 7 to bit 15. The shift and the sum are for the multipliers: the unit of PRMT and
- * LOP3 takes two cycles a warp and would be the narrowest. */
-__device__ inline uint32_t widen(uint32_t codes)
+ * LOP3 takes two cycles a warp and would be the narrowest. HIGH: bytes 2 and 3 of the word. */
+template <bool HIGH = false> __device__ inline uint32_t widen(uint32_t codes)
 {
-    uint32_t spread = __byte_perm(codes, 0, 0x4140), sign = spread & 0x00800080u;
+    uint32_t spread = __byte_perm(codes, 0, HIGH ? 0x4342 : 0x4140), sign = spread & 0x00800080u;
     return sign * 240u + spread * 16u;
 }
 
@@ -68,9 +64,15 @@ constexpr uint32_t one_factor = 134; /* the largest scale byte */
 __device__ inline uint32_t rest_of(uint32_t scale) { return (60u + scale) * 0x00800080u; }
 __device__ inline uint32_t whole_of(uint32_t scale) { return (120u + scale) * 0x00800080u; }
 
-__device__ inline uint32_t expand(uint32_t codes, uint32_t rest)
+template <bool ONE_FACTOR, bool HIGH = false>
+__device__ inline uint32_t expand(uint32_t codes, uint32_t factor)
 {
-    return multiply(multiply(widen(codes), lift), rest);
+    uint32_t y = widen<HIGH>(codes);
+    return multiply(ONE_FACTOR ? y : multiply(y, lift), factor);
+}
+template <bool ONE_FACTOR> __device__ inline uint32_t factor_of(uint32_t scale)
+{
+    return ONE_FACTOR ? whole_of(scale) : rest_of(scale);
 }
 
 /* ---- many rows ---- */
@@ -88,7 +90,10 @@ __global__ void __launch_bounds__(256)
     const uint32_t word[4] = {v.x, v.y, v.z, v.w};
     uint32_t y[8];
 #pragma unroll
-    for (int j = 0; j < 8; j++) y[j] = expand(word[j / 2] >> j % 2 * 16, rest);
+    for (int j = 0; j < 8; j += 2) {
+        y[j] = expand<false>(word[j / 2], rest);
+        y[j + 1] = expand<false, true>(word[j / 2], rest);
+    }
     uint4 *to = reinterpret_cast<uint4 *>(out + 16 * i);
     ptx::griddepcontrol_wait(); /* the workspace may still be someone's */
     to[0] = make_uint4(y[0], y[1], y[2], y[3]);
@@ -164,92 +169,76 @@ template <int N> struct producer {
     }
 };
 
-/* The warp's 16 rows of half a stage as 4 register operands of 16 channels: a lane takes the rows
- * lane / 4 and + 8, channels 2 (lane % 4), + 1, + 8, + 9. Rows are 128 swizzled bytes. */
-struct operand {
-    uint32_t step[4][4];
-};
-
-/* Where a lane's codes are in a stage; step q of 16 channels is at ^ 16 q (the swizzle). */
-__device__ inline int lane_offset()
+/* Of the 4 scales of a stage. */
+__device__ inline bool fits_one_factor(uint32_t scales)
 {
-    int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
-    return row * channels + (lane / 4) * 16 + lane % 4 * 2;
-}
-
-/* `codes`: the lane's place in the stage. `scales`: the 4 bytes of the stage. */
-template <bool ONE_FACTOR>
-__device__ inline void expand_half(operand &a, uint32_t codes, uint32_t scales, int half)
-{
-    constexpr int down = 8 * channels, right = 8; /* to row + 8, to channel + 8 */
-#pragma unroll
-    for (int q = 0; q < 4; q++) {
-        uint32_t from = codes ^ (4 * half + q) * 16, scale = scales >> (2 * half + q / 2) * 8 & 255;
-        uint32_t factor = ONE_FACTOR ? whole_of(scale) : rest_of(scale);
-        const uint32_t pair[4] = {ptx::ld_shared_u16<0>(from), ptx::ld_shared_u16<down>(from),
-                                  ptx::ld_shared_u16<right>(from),
-                                  ptx::ld_shared_u16<down + right>(from)};
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            a.step[q][i] = ONE_FACTOR ? multiply(widen(pair[i]), factor) : expand(pair[i], factor);
-    }
-}
-
-__device__ inline void expand_half(operand &a, uint32_t codes, uint32_t scales, int half)
-{
-    if (__vcmpgtu4(scales, one_factor * 0x01010101u) == 0)
-        expand_half<true>(a, codes, scales, half);
-    else
-        expand_half<false>(a, codes, scales, half);
-}
-
-/* tokens: 64 channels of N tokens. */
-template <int N>
-__device__ inline void multiply_half(float (&part)[N / 2], const operand &a, uint32_t tokens,
-                                     bool first)
-{
-    uint64_t b = ptx::wgmma_desc_128b(tokens);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int q = 0; q < 4; q++)
-        ptx::wgmma<N>::template bf16_rs<0>(part, a.step[q], b + q * 2, !first || q > 0);
-    ptx::wgmma_commit_group();
+    return __vcmpgtu4(scales, one_factor * 0x01010101u) == 0;
 }
 
 /* What a consumer works on. */
 struct workshop {
     uint32_t bars, data;
-    uint32_t lane;          /* lane_offset() */
+    uint32_t lane; /* where the lane's codes and tokens are in a stage */
+    uint32_t lane_tokens;
     const uint32_t *scales; /* of the warp's block of 32 columns, a word a stage */
     float *sum;             /* the running sum: [register][thread of a warpgroup] */
 };
 
-/* One segment: stages b .. end - 1. While the tensor cores work on one half of a stage, the other
- * is expanded. */
+/* Places in a stage: of the codes at ^ 16 q for step q, of the tokens of a half at ^ 32 q. */
+__device__ inline int lane_codes()
+{
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    return row * channels + (lane / 4) * 16 + lane % 4 * 4;
+}
+
+__device__ inline int lane_tokens()
+{
+    int lane = threadIdx.x % 32, c = lane % 4;
+    return lane / 4 * row_bytes + (c / 2 ^ lane / 4) * 16 + c % 2 * 8;
+}
+
+template <int N, bool ONE_FACTOR>
+__device__ inline void add_stage(float (&part)[N / 8][4], uint32_t codes, uint32_t tokens,
+                                 uint32_t scales)
+{
+#pragma unroll
+    for (int q = 0; q < 8; q++) {
+        uint32_t from = codes ^ q * 16, row = ptx::ld_shared_u32(from);
+        uint32_t below = ptx::ld_shared_u32(from + 8 * channels);
+        uint32_t factor = factor_of<ONE_FACTOR>(scales >> q / 2 * 8 & 255);
+        const uint32_t a[4] = {expand<ONE_FACTOR>(row, factor), expand<ONE_FACTOR>(below, factor),
+                               expand<ONE_FACTOR, true>(row, factor),
+                               expand<ONE_FACTOR, true>(below, factor)};
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) {
+            uint32_t b[2], half = tokens + (q / 4 * N + 8 * j) * row_bytes;
+            ptx::ld_shared_v2_u32(b, half ^ q % 4 * 32);
+            ptx::mma_m16n8k16_bf16(part[j], a, b);
+        }
+    }
+}
+
+/* One segment: stages b .. end - 1. */
 template <int N>
-__device__ inline void sum_segment(float (&part)[N / 2], ring &r, const shape &p, const workshop &s,
+__device__ inline void sum_segment(float (&sum)[N / 2], ring &r, const shape &p, const workshop &s,
                                    int b, int end)
 {
-    int base = threadIdx.x / 128 * p.stages, last = -1;
-    bool leader = threadIdx.x % 32 == 0;
-    operand left, right;
+    float part[N / 8][4] = {};
+    int base = threadIdx.x / 128 * p.stages;
     for (; b < end; b++, r.next()) {
-        int slot = base + r.at, offset = slot * stage_bytes<N>;
-        uint32_t scale = s.scales[b], tokens = s.data + offset + code_bytes;
-        uint32_t codes = s.data + offset + s.lane;
+        int slot = base + r.at;
+        uint32_t stage = s.data + slot * stage_bytes<N>, codes = stage + s.lane;
+        uint32_t tokens = stage + code_bytes + s.lane_tokens, scales = s.scales[b];
         ptx::mbarrier_wait(full(s.bars, slot), r.parity);
-        ptx::wgmma_wait_group<1>();
-        expand_half(left, codes, scale, 0);
-        multiply_half<N>(part, left, tokens, last < 0);
-        ptx::wgmma_wait_group<1>();
-        if (leader && last >= 0) ptx::mbarrier_arrive(empty(s.bars, last));
-        expand_half(right, codes, scale, 1);
-        multiply_half<N>(part, right, tokens + N * row_bytes, false);
-        last = slot;
+        if (fits_one_factor(scales))
+            add_stage<N, true>(part, codes, tokens, scales);
+        else
+            add_stage<N, false>(part, codes, tokens, scales);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty(s.bars, slot));
     }
-    ptx::wgmma_wait_group<0>();
-    ptx::wgmma_fence_operand(part);
-    if (leader) ptx::mbarrier_arrive(empty(s.bars, last));
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) sum[i] = part[i / 4][i % 4];
 }
 
 /* The sum up to here, from the warpgroup of the segment before. */
@@ -282,7 +271,8 @@ __device__ inline void consume(const shape &p, const position &at, const worksho
     int all = int(p.k / channels);
     ring r = {p.stages, 0, 0};
     for (int i = threadIdx.x / 128; i < p.segments; i += groups) {
-        sum_segment<N>(part, r, p, s, i * per_segment, min((i + 1) * per_segment, all));
+        int b = i * per_segment, end = min(b + per_segment, all);
+        sum_segment<N>(part, r, p, s, b, end);
         add_before<N>(part, s, i);
         if (i + 1 == p.segments) break;
 #pragma unroll
@@ -324,16 +314,15 @@ __global__ void __launch_bounds__(threads, 1)
     }
     __syncthreads();
     if (threadIdx.x >= consumers) {
-        ptx::setmaxnreg_dec<producer_registers>();
         if (threadIdx.x == consumers) producer<N>{&w, &x, p, at, start, data}.run();
     } else {
-        ptx::setmaxnreg_inc<consumer_registers>();
         load_scales(scales, p, at);
         ptx::bar_sync(1 + groups, consumers);
         const uint32_t *words = reinterpret_cast<const uint32_t *>(scales);
         float *sum = reinterpret_cast<float *>(stages + groups * p.stages * stage_bytes<N>);
         words += threadIdx.x / 64 % 2 * int(p.k / channels);
-        consume<N>(p, at, {start, data, uint32_t(lane_offset()), words, sum}, out);
+        consume<N>(p, at,
+                   {start, data, uint32_t(lane_codes()), uint32_t(lane_tokens()), words, sum}, out);
     }
 }
 

@@ -437,16 +437,6 @@ __device__ inline uint32_t cvt_rn_relu_bf16x2(float high, float low)
     return d;
 }
 
-/* Global memory that other warps of the block read, too; stays where it stands in the program. */
-__device__ inline uint4 ld_global_nc_cached_v4(const void *p)
-{
-    uint4 v;
-    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
-    return v;
-}
-
 /* One 16-byte store: the compiler takes vectors apart that were made word by word. */
 __device__ inline void st_global_v4(void *p, uint4 v)
 {
@@ -455,12 +445,17 @@ __device__ inline void st_global_v4(void *p, uint4 v)
                  : "memory");
 }
 
-template <int OFFSET> __device__ inline uint32_t ld_shared_u16(uint32_t addr)
+__device__ inline void ld_shared_v2_u32(uint32_t (&v)[2], uint32_t addr)
 {
-    uint16_t v;
-    asm volatile("ld.shared.u16 %0, [%1 + %2];" : "=h"(v) : "r"(addr), "n"(OFFSET) : "memory");
-    return v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(v[0]), "=r"(v[1])
+                 : "r"(addr)
+                 : "memory");
 }
+
+/* Keeps a value in its register: the compiler cannot compute it again instead. */
+template <typename T> __device__ inline void keep(T &x) { asm volatile("" : "+r"(x)); }
+template <typename T> __device__ inline void keep(T *&x) { asm volatile("" : "+l"(x)); }
 
 /* Global memory that is read once: past the L1. */
 __device__ inline uint4 ld_global_nc_v4(const void *p)

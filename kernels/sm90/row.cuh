@@ -107,23 +107,40 @@ static inline dsf_status flat_grid(unsigned *blocks, int64_t items)
 }
 
 /* Queues a kernel whose blocks may start before the one in front of it has ended: its first
- * statement is begin(). shared: dynamic shared memory. */
+ * statement is begin(). shared: dynamic shared memory; cluster: blocks of one. */
 template <typename KERNEL, typename... ARGS>
-static inline dsf_status queue(const dsf_launch *lc, KERNEL *kernel, dim3 blocks, unsigned threads,
-                               size_t shared, ARGS... args)
+static inline dsf_status queue_as(const dsf_launch *lc, KERNEL *kernel, dim3 blocks,
+                                  unsigned threads, size_t shared, unsigned cluster, ARGS... args)
 {
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute how[2] = {};
+    how[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    how[0].val.programmaticStreamSerializationAllowed = 1;
+    how[1].id = cudaLaunchAttributeClusterDimension;
+    how[1].val.clusterDim.x = cluster;
+    how[1].val.clusterDim.y = how[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = blocks;
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared;
     config.stream = dsf_stream(lc);
-    config.attrs = &early;
-    config.numAttrs = 1;
+    config.attrs = how;
+    config.numAttrs = cluster > 1 ? 2 : 1;
     DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, args...));
     return DSF_OK;
+}
+
+template <typename KERNEL, typename... ARGS>
+static inline dsf_status queue(const dsf_launch *lc, KERNEL *kernel, dim3 blocks, unsigned threads,
+                               size_t shared, ARGS... args)
+{
+    return queue_as(lc, kernel, blocks, threads, shared, 1, args...);
+}
+
+template <typename KERNEL, typename... ARGS>
+static inline dsf_status queue_clusters(const dsf_launch *lc, KERNEL *kernel, dim3 blocks,
+                                        unsigned threads, unsigned cluster, ARGS... args)
+{
+    return queue_as(lc, kernel, blocks, threads, 0, cluster, args...);
 }
 
 #endif

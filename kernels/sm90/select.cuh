@@ -78,35 +78,53 @@ __device__ inline uint4 fetch_scores(const uint16_t *x, int at, int64_t end, boo
 
 /* ---- candidates of a row ---- */
 
-/* Entries: all visible ones, or those of the pool's blocks. */
-struct entry_source {
+/* All visible entries. */
+struct all_source {
     static constexpr bool ordered = false;
     const uint16_t *x;
-    const int32_t *pool; /* [b]; nullptr: all */
+    int count;
+    bool aligned;
+
+    __device__ all_source(const select_job &j, int64_t row, select_memory &)
+        : x(j.scores + row * j.stride), count(int(visible_entries(j.pos[row], j.ratio, j.entries))),
+          aligned(j.stride % 8 == 0)
+    {
+    }
+    __device__ int entry(int p) const { return p; }
+    /* p: a multiple of 8; nothing at `to` (at most count) and after it. */
+    __device__ piece fetch(int p, int to) const
+    {
+        if (aligned && p + 8 <= to) return {load_v4(x + p), 0xFF};
+        int left = min(max(to - p, 0), 8);
+        return {fetch_scores(x, p, to, false), (1u << left) - 1};
+    }
+};
+
+/* The visible entries of the pool's blocks. */
+struct pool_source {
+    static constexpr bool ordered = false;
+    const uint16_t *x;
+    const int32_t *pool; /* [b] */
     int64_t stride;
     int b, visible, count, block;
     bool packed, aligned;
 
-    __device__ entry_source(const select_job &j, int64_t row, select_memory &)
-        : x(j.scores + row * j.stride), pool(j.pool ? j.pool + row * j.b : nullptr), b(int(j.b)),
-          stride(j.stride), visible(int(visible_entries(j.pos[row], j.ratio, j.entries))),
+    __device__ pool_source(const select_job &j, int64_t row, select_memory &)
+        : x(j.scores + row * j.stride), pool(j.pool + row * j.b), stride(j.stride), b(int(j.b)),
+          visible(int(visible_entries(j.pos[row], j.ratio, j.entries))), count(b * j.block),
           block(j.block), packed(j.packed), aligned(j.stride % 8 == 0)
     {
-        count = pool ? b * block : visible;
     }
     __device__ int entry(int p) const { return candidate_entry(pool, b, block, visible, p); }
-    /* p: a multiple of 8; nothing at `to` (at most count) and after it. */
     __device__ piece fetch(int p, int to) const
     {
         if (p >= to) return {make_uint4(0, 0, 0, 0), 0};
-        int first = pool ? entry(p) : p;
-        if (!pool || block % 8 == 0) { /* consecutive entries */
-            if (first < 0) return {make_uint4(0, 0, 0, 0), 0};
-            int left = visible - first, at = packed ? p : first;
-            uint32_t valid = left >= 8 ? 0xFF : (1u << left) - 1;
-            return {fetch_scores(x, at, packed ? stride : visible, aligned), valid};
-        }
-        return gather(p);
+        if (block % 8 != 0) return gather(p);
+        int first = entry(p); /* eight consecutive ones */
+        if (first < 0) return {make_uint4(0, 0, 0, 0), 0};
+        int left = visible - first, at = packed ? p : first;
+        uint32_t valid = left >= 8 ? 0xFF : (1u << left) - 1;
+        return {fetch_scores(x, at, packed ? stride : visible, aligned), valid};
     }
     __device__ piece gather(int p) const
     {

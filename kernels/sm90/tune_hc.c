@@ -2,25 +2,31 @@
 
 int dsf_hc_mix_tiled(int64_t n, int64_t q) { return n >= DSF_HC_MANY && q % DSF_HC_SEGMENT == 0; }
 
-/* The sums of every segment of a piece. */
+/* Tiles: the coefficients in parts. Else the sums of every segment of a piece. */
 size_t dsf_hc_mix_sm90_scratch(const void *args)
 {
     const dsf_hc_mix_args *a = args;
     int64_t n = a->x.dim[0], q = a->fn.dim[1];
-    if (dsf_hc_mix_tiled(n, q)) return 0;
     int64_t rows = n < DSF_HC_PIECE ? n : DSF_HC_PIECE;
     int64_t segments = (q + DSF_HC_SEGMENT - 1) / DSF_HC_SEGMENT;
+    if (dsf_hc_mix_tiled(n, q)) return (size_t)segments * DSF_HC_SPLIT_BYTES;
     return (size_t)(rows * segments * DSF_HC_STRIDE) * sizeof(float);
 }
 
-int dsf_boundary_few(int64_t n) { return n <= 132; }
+static int64_t boundary_groups(int64_t d) { return (d + 255) / 256; }
+
+/* At 64 rows four blocks a row are two a multiprocessor; from there on rows alone fill the machine.
+ */
+int dsf_boundary_few(int64_t n, int64_t d)
+{
+    return n <= 64 && boundary_groups(d) <= DSF_BOUNDARY_CLUSTER * DSF_BOUNDARY_FEW_WARPS;
+}
 
 int64_t dsf_boundary_warps(int64_t n, int64_t d)
 {
-    int64_t groups = (d + 255) / 256, few = dsf_boundary_few(n);
-    int64_t warps = few ? (groups + 1) / 2 : groups;
-    int64_t most = few ? DSF_BOUNDARY_FEW_WARPS : DSF_BOUNDARY_MANY_WARPS;
-    return warps < most ? warps : most;
+    int64_t groups = boundary_groups(d);
+    if (dsf_boundary_few(n, d)) return (groups + DSF_BOUNDARY_CLUSTER - 1) / DSF_BOUNDARY_CLUSTER;
+    return groups < DSF_BOUNDARY_MANY_WARPS ? groups : DSF_BOUNDARY_MANY_WARPS;
 }
 
 dsf_hc_mix_args dsf_boundary_mix(const dsf_hc_boundary_args *a)

@@ -27,22 +27,27 @@ Test(tune_rows, hc_mix_keeps_the_segment_sums_of_one_piece)
     cr_expect_eq(mix_scratch(1, 5120), row);
     cr_expect_eq(mix_scratch(7, 5120), 7 * row);
     cr_expect_eq(mix_scratch(DSF_HC_MANY - 1, 5120), DSF_HC_PIECE * row, "no more than a piece");
-    cr_expect_eq(mix_scratch(DSF_HC_MANY, 5120), 0, "tiles keep theirs in shared memory");
+    cr_expect_eq(mix_scratch(DSF_HC_MANY, 5120), (size_t)320 * 72 * 64 * 2,
+                 "tiles keep theirs in shared memory: the coefficients as bf16");
     cr_expect_eq(mix_scratch(1, 1), DSF_HC_STRIDE * sizeof(float), "part of a segment is one");
     cr_expect_eq(mix_scratch(100000, 17), DSF_HC_PIECE * 2 * DSF_HC_STRIDE * sizeof(float),
                  "rows that do not end with a segment come in pieces whatever their number");
 }
 
-Test(tune_rows, a_row_of_the_boundary_has_a_warp_for_every_group_at_least_and_none_in_vain)
+Test(tune_rows, a_row_of_the_boundary_has_a_warp_for_every_group_where_rows_are_few)
 {
-    for (int64_t d = 32; d <= 8192; d += 32)
-        for (int64_t n = 1; n < 300; n += 131) {
-            int64_t warps = dsf_boundary_warps(n, d);
-            int most = dsf_boundary_few(n) ? DSF_BOUNDARY_FEW_WARPS : DSF_BOUNDARY_MANY_WARPS;
-            cr_assert(warps >= 1 && warps <= most && warps <= (d + 255) / 256, "n %ld d %ld",
-                      (long)n, (long)d);
+    for (int64_t d = 32; d <= 16384; d += 32)
+        for (int64_t n = 1; n < 200; n += 63) {
+            int64_t warps = dsf_boundary_warps(n, d), groups = (d + 255) / 256;
+            bool few = dsf_boundary_few(n, d);
+            int most = few ? DSF_BOUNDARY_FEW_WARPS : DSF_BOUNDARY_MANY_WARPS;
+            cr_assert(warps >= 1 && warps <= most && warps <= groups, "n %ld d %ld", (long)n,
+                      (long)d);
+            if (few)
+                cr_assert_geq(warps * DSF_BOUNDARY_CLUSTER, groups, "n %ld d %ld", (long)n,
+                              (long)d);
         }
-    cr_expect_eq(dsf_boundary_warps(1, 5120), 10, "two groups a warp, all in flight");
+    cr_expect_eq(dsf_boundary_warps(1, 5120), 5, "20 groups in four blocks");
 }
 
 Test(tune_rows, the_boundary_hands_its_stream_to_hc_mix)
