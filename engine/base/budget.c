@@ -77,7 +77,7 @@ void dsf_budget_print(const dsf_budget *b, dsf_buf *out)
         dsf_buf_fmt(out, "%-24s %18lld  %s%s\n", b->line[i].name, (long long)b->line[i].bytes,
                     device && b->line[i].kind == DSF_BUDGET_DEVICE ? "device: " : "",
                     b->line[i].formula);
-    for (int k = 0; k < 2 + device; k++)
+    for (int k = 0; k < (device ? 3 : 2); k++)
         dsf_buf_fmt(out, "%-24s %18lld\n", total[k], (long long)dsf_budget_total(b, k));
 }
 

@@ -63,27 +63,46 @@ static void wait_for(access *a, const access *other, int distance)
             a->waits[(d + distance - 1) / 64] |= (uint64_t)1 << (d + distance - 1) % 64;
 }
 
+typedef struct {
+    dsf_order *o;
+    int n, cap;
+} list;
+
+static dsf_status append(list *l, int step)
+{
+    if (l->n == l->cap) {
+        l->cap = l->cap ? 2 * l->cap : 1024;
+        DSF_TRY(dsf_mem_grow(&l->o->after, (size_t)l->cap, sizeof *l->o->after));
+    }
+    l->o->after[l->n++] = step;
+    return DSF_OK;
+}
+
+/* seen: the last BACK steps and step i itself. */
+static dsf_status order_one(list *l, access *seen, int i)
+{
+    access *a = &seen[i % (BACK + 1)];
+    for (int d = 1; d <= BACK && d <= i; d++) {
+        const access *b = &seen[(i - d) % (BACK + 1)];
+        bool oldest = d == BACK;
+        if (waits_for(a, d) || !(oldest || conflict(a, b))) continue;
+        DSF_TRY(append(l, i - d));
+        wait_for(a, b, d);
+    }
+    return DSF_OK;
+}
+
 static dsf_status fill(dsf_order *o, const dsf_plan *p, access *seen)
 {
-    int n = 0, cap = 0;
+    list l = {.o = o};
     for (int i = 0; i < p->n_steps; i++) {
         access *a = &seen[i % (BACK + 1)];
         memset(a->waits, 0, sizeof a->waits);
         look(p, &p->step[i], a);
-        o->first[i] = n;
-        for (int d = 1; d <= BACK && d <= i; d++) {
-            const access *b = &seen[(i - d) % (BACK + 1)];
-            bool oldest = d == BACK;
-            if (waits_for(a, d) || !(oldest || conflict(a, b))) continue;
-            if (n == cap) {
-                cap = cap ? 2 * cap : 1024;
-                DSF_TRY(dsf_mem_grow(&o->after, (size_t)cap, sizeof *o->after));
-            }
-            o->after[n++] = i - d;
-            wait_for(a, b, d);
-        }
+        o->first[i] = l.n;
+        DSF_TRY(order_one(&l, seen, i));
     }
-    o->first[p->n_steps] = n;
+    o->first[p->n_steps] = l.n;
     return DSF_OK;
 }
 

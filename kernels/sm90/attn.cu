@@ -10,7 +10,8 @@
  * attn_prefill.cu and attn_decode.cu do not take, and to judge them by. */
 #include "sm90/attn_list.cuh"
 
-namespace {
+namespace
+{
 
 constexpr int HEADS = 8, THREADS = 32 * HEADS, BLOCK = DSF_ATTN_BLOCK, MAX_D = 512;
 constexpr int WORDS = MAX_D / 64; /* of a lane: two channels each */

@@ -10,7 +10,8 @@
 #include "sm90/attn_tile.cuh"
 #include "sm90/tune_attn.h"
 
-namespace {
+namespace
+{
 
 using attn::BLOCK;
 using attn::D;
@@ -82,8 +83,8 @@ template <int Q> __device__ inline void read_list(shared_memory<Q> *m, work *w)
         int j = from + threadIdx.x;
         attn::key key = attn::key_at(p, l, j, attn::id_at(p, l, j));
         if (j < shape<Q>::KEYS)
-            *entry_of(m, j) =
-                reinterpret_cast<uint64_t>(key.record) | (key.is_main ? 1 : 0) | (key.is_there ? 2 : 0);
+            *entry_of(m, j) = reinterpret_cast<uint64_t>(key.record) | (key.is_main ? 1 : 0) |
+                              (key.is_there ? 2 : 0);
         w->count += __syncthreads_count(key.is_there);
     }
     w->blocks = max(1, (w->count + BLOCK - 1) / BLOCK);
@@ -112,9 +113,9 @@ struct piece {
 /* 8 own keys x 128 channels; slots of the list are counted from the rank's first. */
 template <int Q> __device__ inline piece own_piece(const shared_memory<Q> *m, int unit)
 {
-    int lane = threadIdx.x & 31, key = unit / 4 * 8 + (lane & 7), chunk = unit % 4 * 4 + (lane >> 3);
-    return {key, chunk,
-            ptx::smem(m->own) + chunk / 2 * shape<Q>::OWN_PANEL + in_panel(key, chunk)};
+    int lane = threadIdx.x & 31, key = unit / 4 * 8 + (lane & 7),
+        chunk = unit % 4 * 4 + (lane >> 3);
+    return {key, chunk, ptx::smem(m->own) + chunk / 2 * shape<Q>::OWN_PANEL + in_panel(key, chunk)};
 }
 
 /* 16 keys x the rank's 64 channels. */
@@ -262,9 +263,9 @@ template <int Q> __device__ inline void fill_tables(shared_memory<Q> *m)
     }
 }
 
-/* p of own keys to the row's panels in global memory, as they will lie in shared memory; their sums.
- * Through the L2 and back costs each block 80 KB once; to the seven others' shared memory it took
- * 4 thousand cycles. */
+/* p of own keys to the row's panels in global memory, as they will lie in shared memory; their
+ * sums. Through the L2 and back costs each block 80 KB once; to the seven others' shared memory it
+ * took 4 thousand cycles. */
 template <int Q>
 __device__ inline void store_own(shared_memory<Q> *m, uint8_t *panels, float (&s)[8 * Q],
                                  const work &w, int row)
@@ -340,7 +341,8 @@ __device__ inline void fetch_panels(shared_memory<Q> *m, const uint8_t *panels, 
 template <int Q>
 __device__ inline void sum_all(float (&o)[32], shared_memory<Q> *m, int row, int blocks)
 {
-    uint64_t p = ptx::wgmma_desc_128b(ptx::smem(m->own)), v = ptx::wgmma_desc_128b(ptx::smem(m->all));
+    uint64_t p = ptx::wgmma_desc_128b(ptx::smem(m->own)),
+             v = ptx::wgmma_desc_128b(ptx::smem(m->all));
     const tables *t = tables_of(m);
     float x = 1, y = 1;
 #pragma unroll 1

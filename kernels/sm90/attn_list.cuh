@@ -12,7 +12,8 @@ extern "C" {
 #include "ops/attn.h"
 }
 
-namespace attn {
+namespace attn
+{
 
 /* The operands and sizes, by value to a kernel. */
 struct problem {

@@ -1,16 +1,17 @@
 /* Sparse attention on the tensor cores, d 512: a block takes one row and up to 64 heads at a time
- * and goes through its keys in tiles of 64. Four warpgroups (ATTN.md has the budget):
+ * and goes through its keys in tiles of 64. Five warpgroups (ATTN.md has the budget):
  *
- *   producer   gathers packed records, expands them to a bf16 tile in shared memory
- *   scorer     s = q k (64 x 64), running maximum, p = e^(s - max) -> shared memory as bf16
- *   two summers o = o rescale + p v, each 64 heads x 256 channels in registers
+ *   two producers  gather packed records, expand them to a bf16 tile in shared memory
+ *   scorer         s = q k (64 x 64), running maximum, p = e^(s - max) -> shared memory as bf16
+ *   two summers    o = o rescale + p v, each 64 heads x 256 channels in registers
  *
  * Two tiles of keys; a tile is handed over in halves of 32 keys. Sums are the tensor cores' own:
  * channels (q k) and keys (p v) ascending, 16 at a time, in one chain per element. */
 #include "sm90/attn_tile.cuh"
 #include "sm90/tune_attn.h"
 
-namespace {
+namespace
+{
 
 using attn::BLOCK;
 using attn::D;
@@ -65,17 +66,31 @@ __device__ inline void wait(uint64_t *bar, int parity)
     ptx::mbarrier_wait(ptx::smem(bar), parity);
 }
 
-/* A row's group of heads; a block takes every gridDim.x-th. All rows, then the next group. */
+/* A row's group of heads. All rows, then the next group. */
 struct item {
     int row, head; /* the first */
 };
 
 __device__ inline item item_of(const attn::problem &p, int i) { return {i % p.n, i / p.n * HEADS}; }
 
+/* What this block takes: rows next to each other, since their windows overlap: if each block took
+ * every 132nd row, all would read the same few lines at the same time. */
+struct span {
+    int first, end;
+};
+
+__device__ inline span span_of(int items)
+{
+    int block = blockIdx.x, share = items / int(gridDim.x), more = items % int(gridDim.x);
+    int first = block * share + min(block, more);
+    return {first, first + share + (block < more ? 1 : 0)};
+}
+
 /* ---- the lists, by a kernel before: producers must not wait for ids ---- */
 
-/* A row's list is padded to whole tiles. An entry: its source in the two upper bits, and the record;
- * NONE is past the end. */
+/* Written while the big kernel may already wait: read by ordinary loads. A row's list is padded to
+ * whole tiles. An entry: its source in the two upper bits, and the
+ * record; NONE is past the end. */
 struct lists {
     uint32_t *entry; /* [n][stride] */
     int *tiles;      /* [n]: one at least */
@@ -109,38 +124,37 @@ __global__ void __launch_bounds__(128) list_keys(const __grid_constant__ attn::p
 enum : uint32_t {
     IS_MAIN = 1,
     IS_THERE = 2,
-    TWO = 4,     /* units has the tile */
-    SECOND = 8,  /* of them */
-    LAST = 16,   /* tile of its item */
-    ENDS = 32    /* there is no tile */
+    TWO = 4,    /* the tile has two units */
+    SECOND = 8, /* this is the second; also 8 bytes further in the scales */
+    LAST = 16,  /* the tile is its item's last */
+    ENDS = 32   /* there is no tile */
 };
 struct unit {
     const uint8_t *record;
     uint32_t is;
 };
 
-/* The next tile to be looked up. */
+/* The next tile to be looked up: its first entry, and the tiles left to its item with it. */
 struct cursor {
-    int item, row, tile, tiles;
+    int item, entry, left;
 };
 
-/* c->row is that of c->item, modulo the rows. */
-__device__ inline void begin_item(cursor *c, const attn::problem &p, const lists &k, int items)
+__device__ inline void begin_item(cursor *c, const attn::problem &p, const lists &k, int end)
 {
-    while (c->row >= p.n) c->row -= p.n;
-    c->tile = 0;
-    if (c->item < items) c->tiles = __ldg(k.tiles + c->row);
+    if (c->item >= end) return;
+    int row = item_of(p, c->item).row;
+    c->entry = row * k.stride;
+    c->left = k.tiles[row];
 }
 
-__device__ inline uint32_t load_entry(const cursor &c, const lists &k, int items, int slot)
+__device__ inline uint32_t load_entry(const cursor &c, const lists &k, int end, int slot)
 {
-    if (c.item >= items) return NONE;
-    return __ldg(k.entry + int64_t(c.row) * k.stride + c.tile * BLOCK + slot);
+    return c.item < end ? k.entry[c.entry + slot] : NONE;
 }
 
 /* The lane's key of the tile at c, whose entry has come; moves c on. */
 __device__ inline unit take(cursor *c, uint32_t entry, const attn::problem &p, const lists &k,
-                            int items)
+                            int end)
 {
     attn::source from = attn::source(entry >> 30);
     bool is_there = entry < NONE, is_q8 = is_there && from != attn::MAIN;
@@ -148,12 +162,12 @@ __device__ inline unit take(cursor *c, uint32_t entry, const attn::problem &p, c
     unit x = {attn::key_of(p, at).record, is_q8 ? 0u : uint32_t(IS_MAIN)};
     if (is_there) x.is |= IS_THERE;
     if (__any_sync(0xFFFFFFFFu, is_q8)) x.is |= TWO;
-    if (c->item >= items) return {x.record, x.is | ENDS};
-    if (++c->tile == c->tiles) {
+    if (c->item >= end) return {x.record, x.is | ENDS};
+    c->entry += BLOCK;
+    if (--c->left == 0) {
         x.is |= LAST;
-        c->item += gridDim.x;
-        c->row += gridDim.x;
-        begin_item(c, p, k, items);
+        c->item++;
+        begin_item(c, p, k, end);
     }
     return x;
 }
@@ -169,8 +183,8 @@ __device__ inline void fetch_part(shared_memory *m, const unit &x, int i)
 }
 
 /* 8 bytes of the unit's scales, which the four lanes of a key have to exchange: one load of 8 bytes
- * where four of 2 would keep the load unit as busy as all the codes do. Q4N: of 64 channels in a
- * row, 128 (lane / 8) on. Q8: all 8 of the unit. */
+ * where four of 2 would keep the load unit as busy as all the codes do. Q4N: of channels
+ * 128 (lane / 8)..+127. Q8: all 8 of the unit. */
 __device__ inline uint2 load_scales(const unit &x)
 {
     int at = x.is & IS_MAIN ? D / 2 + (threadIdx.x & 31) / 8 * 8 : D + (x.is & SECOND);
@@ -211,33 +225,33 @@ __device__ inline void store_part(uint32_t to, const unit &x, uint4 code, uint32
 }
 
 /* Writes a unit to the tile, and asks for the one after part by part. */
-__device__ inline void expand(shared_memory *m, uint32_t to, const unit &x, uint2 scale, const unit &next)
+__device__ inline void expand(shared_memory *m, uint32_t to, const unit &x, uint2 scale,
+                              const unit &next)
 {
-#pragma unroll 1
+#pragma unroll
     for (int i = 0; i < PARTS; i++) {
         ptx::cp_async_wait_group<PARTS - 1>();
         uint4 code = ptx::ld_shared_v4(ptx::smem(&m->codes[i][threadIdx.x]));
         fetch_part(m, next, i);
-        store_part(to, x, code, scale.x, i);
-        scale = make_uint2(__funnelshift_r(scale.x, scale.y, 16), scale.y >> 16);
+        store_part(to, x, code, (i < 2 ? scale.x : scale.y) >> 16 * (i % 2), i);
     }
 }
 
 __device__ __forceinline__ void produce(shared_memory *m, const attn::problem &p, const lists &k,
-                                        int items, int half)
+                                        span s, int half)
 {
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % WARPS;
     uint32_t row = lane & 7, part = lane >> 3, slot = HALF * half + 8 * warp + row;
     uint32_t at = (part >> 1) * PANEL + slot * 128 + (((part & 1) * 4 ^ row) << 4);
-    cursor c = {int(blockIdx.x), int(blockIdx.x), 0, 0};
-    begin_item(&c, p, k, items);
-    unit now = take(&c, load_entry(c, k, items, slot), p, k, items);
+    cursor c = {s.first, 0, 0};
+    begin_item(&c, p, k, s.end);
+    unit now = take(&c, load_entry(c, k, s.end, slot), p, k, s.end);
     uint2 scale = exchange(load_scales(now), now);
     for (int i = 0; i < PARTS; i++) fetch_part(m, now, i);
     unit next = now;
     next.is |= SECOND;
-    if (!(now.is & TWO)) next = take(&c, load_entry(c, k, items, slot), p, k, items);
-    uint32_t entry = load_entry(c, k, items, slot);
+    if (!(now.is & TWO)) next = take(&c, load_entry(c, k, s.end, slot), p, k, s.end);
+    uint32_t entry = load_entry(c, k, s.end, slot);
     for (int b = 0; !(now.is & ENDS);) {
         int stage = b & 1;
         uint2 next_scale = load_scales(next);
@@ -256,8 +270,8 @@ __device__ __forceinline__ void produce(shared_memory *m, const attn::problem &p
         if ((next.is & (TWO | SECOND)) == TWO) {
             next.is |= SECOND;
         } else {
-            next = take(&c, entry, p, k, items);
-            entry = load_entry(c, k, items, slot);
+            next = take(&c, entry, p, k, s.end);
+            entry = load_entry(c, k, s.end, slot);
         }
     }
     ptx::cp_async_wait_group<0>();
@@ -302,15 +316,15 @@ __device__ inline float sink_at(const attn::problem &p, int head)
 }
 
 __device__ __forceinline__ void score(shared_memory *m, const CUtensorMap *map,
-                                      const attn::problem &p, int items)
+                                      const attn::problem &p, span rows)
 {
     using attn::operator-;
     using attn::operator+;
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % WARPS, row = 16 * warp + lane / 4;
     float2 max = {attn::LOWEST, attn::LOWEST}, sum = {0, 0};
-    int at_item = blockIdx.x, begins = 1, q_parity = 0;
+    int at_item = rows.first, begins = 1, q_parity = 0;
     if (threadIdx.x % 128 == 0) fetch_q(m, map, p, item_of(p, at_item));
-    for (int b = 0; at_item < items; b++) {
+    for (int b = 0; at_item < rows.end; b++) {
         int stage = b & 1, parity = b >> 1 & 1;
         float s[32];
         if (begins) {
@@ -324,8 +338,8 @@ __device__ __forceinline__ void score(shared_memory *m, const CUtensorMap *map,
         int last = begins = m->last[stage];
         if (last) {
             ptx::bar_sync(1, 128); /* all warps have read q */
-            if (threadIdx.x % 128 == 0 && at_item + int(gridDim.x) < items)
-                fetch_q(m, map, p, item_of(p, at_item + gridDim.x));
+            if (threadIdx.x % 128 == 0 && at_item + 1 < rows.end)
+                fetch_q(m, map, p, item_of(p, at_item + 1));
         }
         attn::logits_of(s, p.scale, count_of(m->count[stage]));
         float2 next = max;
@@ -355,7 +369,7 @@ __device__ __forceinline__ void score(shared_memory *m, const CUtensorMap *map,
             }
             max = {attn::LOWEST, attn::LOWEST};
             sum = {0, 0};
-            at_item += gridDim.x;
+            at_item++;
         }
         ptx::fence_proxy_async();
         arrive(&m->scored[stage]);
@@ -412,12 +426,12 @@ __device__ inline void store_sums(const attn::problem &p, item it, const float (
     }
 }
 
-__device__ __forceinline__ void sum(shared_memory *m, const attn::problem &p, int items, int side)
+__device__ __forceinline__ void sum(shared_memory *m, const attn::problem &p, span rows, int side)
 {
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % WARPS, row = 16 * warp + lane / 4;
-    int at_item = blockIdx.x, begins = 1;
+    int at_item = rows.first, begins = 1;
     float o[2][64];
-    for (int b = 0; at_item < items; b++) {
+    for (int b = 0; at_item < rows.end; b++) {
         int stage = b & 1, parity = b >> 1 & 1;
         wait(&m->scored[stage], parity);
         ptx::fence_proxy_async();
@@ -430,7 +444,7 @@ __device__ __forceinline__ void sum(shared_memory *m, const attn::problem &p, in
         begins = last;
         if (!last) continue;
         store_sums(p, item_of(p, at_item), o, inverse, row, side * 256 + 2 * (lane & 3));
-        at_item += gridDim.x;
+        at_item++;
     }
 }
 
@@ -447,13 +461,13 @@ __global__ void __launch_bounds__(THREADS, 1)
     int role = threadIdx.x / 128;
     if (role < 2) {
         ptx::setmaxnreg_dec<PRODUCER_REGS>();
-        produce(m, p, k, items, role);
+        produce(m, p, k, span_of(items), role);
     } else if (role == 2) {
         ptx::setmaxnreg_dec<SCORER_REGS>();
-        score(m, &map, p, items);
+        score(m, &map, p, span_of(items));
     } else {
         ptx::setmaxnreg_inc<SUMMER_REGS>();
-        sum(m, p, items, role - 3);
+        sum(m, p, span_of(items), role - 3);
     }
 }
 

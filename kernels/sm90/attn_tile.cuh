@@ -2,8 +2,8 @@
  * bf16 tiles, and the softmax of a block in the accumulator's layout. d is 512.
  *
  * A tile of keys is 8 panels of 64 channels; a panel is a row of 128 bytes a key, in the 128-byte
- * swizzle of the tensor cores (16-byte chunk c of row r lies at c ^ r % 8). The same tile is K-major
- * for q k and N-major for p v. */
+ * swizzle of the tensor cores (16-byte chunk c of row r lies at c ^ r % 8). The same tile is
+ * K-major for q k and N-major for p v. */
 #ifndef DSF_SM90_ATTN_TILE_CUH
 #define DSF_SM90_ATTN_TILE_CUH
 
@@ -11,7 +11,8 @@
 #include "sm90/ptx.cuh"
 #include "sm90/tensormap.cuh"
 
-namespace attn {
+namespace attn
+{
 
 constexpr int D = 512, HEADS = 64, BLOCK = DSF_ATTN_BLOCK;
 constexpr int Q8_BYTES = D + D / 32, Q4N_BYTES = D / 2 + D / 16;
@@ -76,20 +77,10 @@ struct raw {
     uint32_t scale; /* two bytes: of 16 channels each, or one of them of all */
 };
 
-/* Of channels 32 c..32 c + 31: the codes, 16 bytes or 32; both kinds without branches, so that many
- * loads are on their way. */
+/* Of channels 32 c..32 c + 31: the codes, 16 bytes or 32. */
 __device__ inline const uint8_t *codes_of(key key, int c)
 {
     return key.record + (key.is_main ? 16 : 32) * c;
-}
-
-__device__ inline void load_raw(raw *r, key key, int c)
-{
-    const uint8_t *code = codes_of(key, c);
-    int scale = key.is_main ? D / 2 + 2 * c : D + (c & ~1);
-    r->code[0] = __ldg(reinterpret_cast<const uint4 *>(code));
-    ptx::ld_global_nc_v4_if(r->code[1], code + 16, !key.is_main);
-    r->scale = __ldg(reinterpret_cast<const uint16_t *>(key.record + scale));
 }
 
 /* 32 channels to the 16-byte chunks at ^ 0, 16, 32, 48. scale: two bytes, the rest is ignored. */
@@ -231,8 +222,8 @@ static dsf_status launch_early(void (*kernel)(PARAMETERS...), int grid, int thre
     config.stream = stream;
     config.attrs = &early;
     config.numAttrs = 1;
-    DSF_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      int(shared)));
+    DSF_CUDA_TRY(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
     DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, static_cast<PARAMETERS>(args)...));
     return DSF_OK;
 }

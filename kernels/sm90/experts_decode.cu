@@ -41,6 +41,9 @@ struct shared_memory {
     e2m1::table plain; /* as constants two of its words would be moved to registers at each use */
 };
 
+static_assert(blocks_per_processor * (sizeof(shared_memory) + 1024) <= 233472,
+              "what a multiprocessor has");
+
 /* ---- which work there is ---- */
 
 /* Fills leader: pairs that no earlier pair shares its expert with. */
@@ -50,7 +53,8 @@ __device__ void find_leaders(const expert_params &p, shared_memory &s)
     if (t < DSF_EXPERTS_UNLISTED) s.id[t] = t < n ? p.ids[t] : -1;
     __syncthreads();
     bool first = t < n;
-    for (int i = 0; i < min(t, n); i++) first &= s.id[i] != s.id[t];
+    if (first)
+        for (int i = 0; i < t; i++) first &= s.id[i] != s.id[t];
     unsigned vote = __ballot_sync(0xFFFFFFFFu, first);
     if (lane == 0 && warp < 2) s.votes[warp] = vote;
     __syncthreads();
@@ -343,10 +347,6 @@ template <bool UP, int TOKENS> dsf_status launch(cudaStream_t stream, const expe
     size_t bytes = sizeof(shared_memory);
     DSF_CUDA_TRY(cudaFuncSetAttribute(experts_decode<UP, TOKENS>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)));
-    /* or fewer than four blocks may fit beside the L1 */
-    DSF_CUDA_TRY(cudaFuncSetAttribute(experts_decode<UP, TOKENS>,
-                                      cudaFuncAttributePreferredSharedMemoryCarveout,
-                                      cudaSharedmemCarveoutMaxShared));
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;

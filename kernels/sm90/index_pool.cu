@@ -1,6 +1,6 @@
 /* Scores on the tensor cores of rows that have their keys for themselves: a pool's entries,
- * gathered by blocks of 8, and all entries where there are one or two rows. The arithmetic is that
- * of index_scores.cu.
+ * gathered by blocks of 8, and all entries where there are few rows. The arithmetic is that of
+ * index_scores.cu, with the first and the last of its three paths.
  *
  * Step: 128 candidates (two M tiles of 64) x the 32 heads of one row (N = 32). Lane c of a quad
  * gets heads 8c..8c+7 of the quad's four candidates; the weighted terms, two bf16 a word, are

@@ -39,7 +39,6 @@ __device__ void put_rows(tile *t, const score_job &j, int64_t first, bool fast)
     t->most = int32_t(most);
     t->fast = fast;
     t->common = t->same_slot(t->slot[0]) == 15 ? t->slot[0] : -1;
-    t->folds_for = fast && t->same_slot(t->slot[0]) == 15 ? t->slot[0] : -2;
 }
 
 /* One block a tile, one thread a (token, head). */

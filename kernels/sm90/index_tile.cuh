@@ -23,8 +23,7 @@ struct tile {
     int32_t visible[tokens], slot[tokens];
     int32_t most, fast; /* the largest of visible; all records fold, all weights are in range */
     int32_t common;     /* the slot of all four, -1 if they differ */
-    int32_t folds_for;  /* the same where `fast`; otherwise -2 */
-    int32_t pad[20];
+    int32_t pad[21];
     uint32_t weight[heads / 4][tokens][4]; /* a times 2^base, a bf16 in the high half */
     /* for the slow path */
     float a[tokens][heads];

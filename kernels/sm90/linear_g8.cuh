@@ -38,16 +38,12 @@ struct operands {
     int output_tiles, first_tiles; /* of both matrices, of the first */
 };
 
-/* Tile u of few tokens: a group of tokens and a tile of the outputs of one of both matrices; groups
- * of tokens that share weights are neighbours. */
+/* Tile u of the outputs of both matrices. */
 struct place {
-    int group, which, tile;
+    int which, tile;
     __device__ place(const operands &p, int u)
+        : which(u >= p.first_tiles), tile(which ? u - p.first_tiles : u)
     {
-        group = u % p.token_tiles;
-        u /= p.token_tiles;
-        which = u >= p.first_tiles;
-        tile = which ? u - p.first_tiles : u;
     }
 };
 
@@ -101,13 +97,12 @@ template <int AHEAD> struct scale_words {
     }
 };
 
-/* A warp brings step `step` of `rows` tokens from `first` on to a tile in shared memory, where the
+/* A warp brings step `step` of `rows` tokens to a tile in shared memory, where the
  * copy engine can't: 8 or 4 bytes at a time, swizzled as it would. */
-__device__ inline void copy_x(uint32_t to, const operands &p, int first, int rows, int step,
-                              int lane)
+__device__ inline void copy_x(uint32_t to, const operands &p, int rows, int step, int lane)
 {
     int record = p.k + p.k / 32, shift = p.units_of_8 ? 4 : 5, unit = STEP >> shift;
-    const uint8_t *from = p.x + int64_t(first) * record + step * STEP;
+    const uint8_t *from = p.x + step * STEP;
     for (int i = lane; i < rows << shift; i += 32) {
         int row = i >> shift, column = (i - (row << shift)) * unit;
         uint32_t at = to + uint32_t(row * STEP + (column ^ (row % 8 * 16)));

@@ -1,5 +1,5 @@
-/* y = bf16(x W^T), fp8 with scales of 32 x 32 blocks, for few tokens (up to 64, or more in groups
- * of 64 where tiles for many would be too few; LINEAR_G8.md): bound by the bytes of W.
+/* y = bf16(x W^T), fp8 with scales of 32 x 32 blocks, for few tokens (n <= 64; LINEAR_G8.md): bound
+ * by the bytes of W.
  *
  * Weights are the M side of the tensor core, tokens the N side (8, 16, 32, 64), so the blocks of 32
  * products are those of the kernel for many tokens, and so is the chain over them: one wgmma
@@ -36,11 +36,11 @@ template <int TOKENS> struct tile {
 
 template <int TOKENS>
 __device__ void load_x(typename tile<TOKENS>::shared_memory &sh, const g8::maps &m,
-                       const g8::operands &p, int slot, int step, int u)
+                       const g8::operands &p, int slot, int step)
 {
     if (p.direct)
         ptx::cp_async_bulk_tensor_2d(ptx::smem(sh.x[slot]), &m.x, ptx::smem(&sh.full[slot]),
-                                     step * g8::STEP, g8::place(p, u).group * TOKENS);
+                                     step * g8::STEP, 0);
 }
 
 /* Announces all that the copy engine brings to a stage and asks for the weights. */
@@ -61,27 +61,24 @@ __device__ void feed_tiles(typename tile<TOKENS>::shared_memory &sh, const g8::m
                            const g8::operands &p)
 {
     using T = tile<TOKENS>;
-    int tiles = p.token_tiles * p.output_tiles;
     typename T::ring at;
     if (p.direct) ptx::prefetch_tensormap(&m.x);
     int early = 0, step = 0;
-    for (int u = int(blockIdx.x); u < tiles && early < T::STAGES; u += int(gridDim.x))
+    for (int u = int(blockIdx.x); u < p.output_tiles && early < T::STAGES; u += int(gridDim.x))
         for (int s = 0; s < p.steps && early < T::STAGES; s++, early++)
             load_w<TOKENS>(sh, m, p, early, s, u);
     ptx::griddepcontrol_wait();
-    for (int i = 0, u = int(blockIdx.x); i < early; i++) {
-        load_x<TOKENS>(sh, m, p, i, step, u);
-        if (++step < p.steps) continue;
-        step = 0;
-        u += int(gridDim.x);
+    for (int i = 0; i < early; i++) {
+        load_x<TOKENS>(sh, m, p, i, step);
+        if (++step == p.steps) step = 0;
     }
     int count = 0;
-    for (int u = int(blockIdx.x); u < tiles; u += int(gridDim.x)) {
+    for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
         for (int s = 0; s < p.steps; s++, at.advance()) {
             if (count++ < early) continue;
             ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
             load_w<TOKENS>(sh, m, p, at.slot, s, u);
-            load_x<TOKENS>(sh, m, p, at.slot, s, u);
+            load_x<TOKENS>(sh, m, p, at.slot, s);
         }
     }
 }
@@ -94,17 +91,14 @@ __device__ void feed_scales(typename tile<TOKENS>::shared_memory &sh, const g8::
 {
     using T = tile<TOKENS>;
     constexpr int GROUPS = T::OUTPUTS / 32, MINE = (TOKENS + 31) / 32;
-    int tiles = p.token_tiles * p.output_tiles;
     typename T::ring at;
-    for (int u = int(blockIdx.x); u < tiles; u += int(gridDim.x)) {
+    for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
         g8::place of(p, u);
-        int first = of.group * TOKENS;
         for (int i = 0; i < GROUPS; i++)
             g8::prefetch_scales(p, g8::output_scales(p, of.which, of.tile * GROUPS + i), lane);
         const uint32_t *token[MINE], *group = nullptr;
         for (int i = 0; i < MINE; i++)
-            token[i] =
-                lane + 32 * i < TOKENS ? g8::token_scales(p, first + lane + 32 * i) : nullptr;
+            token[i] = lane + 32 * i < TOKENS ? g8::token_scales(p, lane + 32 * i) : nullptr;
         if (lane < GROUPS) group = g8::output_scales(p, of.which, of.tile * GROUPS + lane);
         ptx::griddepcontrol_wait(); /* done at once from the second tile on */
         for (int s = 0; s < p.steps; s++, at.advance()) {
@@ -114,8 +108,7 @@ __device__ void feed_scales(typename tile<TOKENS>::shared_memory &sh, const g8::
                 if (token[i])
                     ptx::cp_async_4(ptx::smem(&sh.sx[at.slot][lane + 32 * i]), token[i] + s, 4);
             if (group) ptx::cp_async_4(ptx::smem(&sh.sw[at.slot][lane]), group + s, 4);
-            if (!p.direct)
-                g8::copy_x(ptx::smem(sh.x[at.slot]), p, first, min(p.n - first, TOKENS), s, lane);
+            if (!p.direct) g8::copy_x(ptx::smem(sh.x[at.slot]), p, p.n, s, lane);
             ptx::cp_async_mbarrier_arrive_noinc(ptx::smem(&sh.full[at.slot]));
         }
     }
@@ -175,13 +168,13 @@ template <int TOKENS> struct step_scales {
 
 template <int TOKENS>
 __device__ void store_tile(const float (&acc)[TOKENS / 2], const g8::operands &p,
-                           const g8::matrix &y, int token, int output, int lane)
+                           const g8::matrix &y, int output, int lane)
 {
 #pragma unroll
     for (int i = 0; i < TOKENS / 2; i++) {
         int row = output + lane / 4 + (i & 2) * 4, column = i / 4 * 8 + lane % 4 * 2 + (i & 1);
-        if (token + column < p.n && row < y.o)
-            y.out[int64_t(token + column) * y.o + row] = num::f32_to_bf16(acc[i]);
+        if (column < p.n && row < y.o)
+            y.out[int64_t(column) * y.o + row] = num::f32_to_bf16(acc[i]);
     }
 }
 
@@ -189,13 +182,12 @@ template <int TOKENS>
 __device__ void consume(typename tile<TOKENS>::shared_memory &sh, const g8::operands &p)
 {
     using T = tile<TOKENS>;
-    int tiles = p.token_tiles * p.output_tiles;
     int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
     uint64_t w0 = ptx::wgmma_desc_128b(ptx::smem(sh.w[0]));
     uint64_t x0 = ptx::wgmma_desc_128b(ptx::smem(sh.x[0]));
     typename T::ring at;
     float acc[TOKENS / 2], part[T::PARTS][TOKENS / 2] = {};
-    for (int u = int(blockIdx.x); u < tiles; u += int(gridDim.x)) {
+    for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
 #pragma unroll
         for (int i = 0; i < TOKENS / 2; i++) acc[i] = 0;
         for (int s = 0; s < p.steps; s++, at.advance()) {
@@ -228,8 +220,7 @@ __device__ void consume(typename tile<TOKENS>::shared_memory &sh, const g8::oper
             if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.empty[at.slot]));
         }
         g8::place of(p, u);
-        store_tile<TOKENS>(acc, p, p.of[of.which], of.group * TOKENS,
-                           of.tile * T::OUTPUTS + warp * 16, lane);
+        store_tile<TOKENS>(acc, p, p.of[of.which], of.tile * T::OUTPUTS + warp * 16, lane);
     }
 }
 

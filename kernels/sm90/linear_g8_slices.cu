@@ -13,6 +13,8 @@
 namespace
 {
 
+constexpr int AHEAD = 4; /* stages whose scales are asked for together */
+
 template <int TOKENS, int SLICES> struct tile {
     static constexpr int OUTPUTS = 64 / SLICES, N = TOKENS * SLICES;
     static constexpr int BLOCKS = g8::BLOCKS * SLICES; /* along K in a stage */
@@ -21,18 +23,17 @@ template <int TOKENS, int SLICES> struct tile {
     static constexpr int WORDS = OUTPUTS * TOKENS;     /* results of the tile, parts of one block */
     static constexpr int CHAINS = (WORDS + 127) / 128; /* of one thread */
     static constexpr int FLIGHT = N < 64 ? 4 : 2;      /* blocks in flight: what registers allow */
-    static constexpr int SCALE_BYTES = (TOKENS + 1) * SLICES * 4;
+    static constexpr int SCALE_BYTES = (TOKENS + 1) * BLOCKS * 4;
     static constexpr int ROOM = 228 * 1024 / 2 - 1024; /* two blocks a multiprocessor */
     static constexpr int STAGES =
-        (ROOM - 256 - 2 * BLOCKS * (WORDS + TOKENS) * 4) / (X_BYTES + W_BYTES + SCALE_BYTES + 16);
+        (ROOM - 256 - 2 * BLOCKS * WORDS * 4) / (X_BYTES + W_BYTES + SCALE_BYTES + 16);
 
     struct shared_memory {
         uint8_t w[STAGES][W_BYTES]; /* [slice][output] rows of 128 bytes */
         uint8_t x[STAGES][X_BYTES]; /* [slice][token] */
         float part[2][BLOCKS][WORDS];
-        float scale[2][BLOCKS][TOKENS];      /* of a part */
-        uint32_t sx[STAGES][SLICES][TOKENS]; /* of a word the 4 blocks of the slice */
-        uint32_t sw[STAGES][SLICES];
+        float sx[STAGES][BLOCKS][TOKENS];
+        float sw[STAGES][BLOCKS];
         uint64_t full[STAGES], empty[STAGES], part_full[2], part_empty[2];
     };
     static_assert(sizeof(shared_memory) <= ROOM, "two blocks fit");
@@ -100,29 +101,49 @@ __device__ void feed_scales(typename tile<TOKENS, SLICES>::shared_memory &sh, co
 {
     using T = tile<TOKENS, SLICES>;
     constexpr int MINE = (T::N + 31) / 32;
-    int stages = T::stages(p);
+    const uint32_t *row[MINE];
+    for (int i = 0; i < MINE; i++) {
+        int token = (lane + 32 * i) % TOKENS;
+        row[i] = lane + 32 * i < T::N ? g8::token_scales(p, token) : nullptr;
+    }
     typename T::ring at;
+    int stages = T::stages(p);
     for (int u = int(blockIdx.x); u < p.output_tiles; u += int(gridDim.x)) {
         g8::place of(p, u);
-        const uint32_t *group = g8::output_scales(p, of.which, of.tile * T::OUTPUTS / 32);
-        g8::prefetch_scales(p, group, lane);
-        ptx::griddepcontrol_wait(); /* done at once from the second tile on */
-        for (int s = 0; s < stages; s++, at.advance()) {
-            ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
+        const uint32_t *group =
+            lane < SLICES ? g8::output_scales(p, of.which, of.tile * T::OUTPUTS / 32) : nullptr;
+        for (int s = 0; s < stages; s += AHEAD) {
+            g8::scale_words<AHEAD> tokens[MINE], outputs;
+            outputs.load(group, s * SLICES + lane, SLICES, p.steps);
+            ptx::griddepcontrol_wait(); /* weights don't wait; done at once from the second on */
+            for (int j = 0; j < MINE; j++)
+                tokens[j].load(row[j], s * SLICES + (lane + 32 * j) / TOKENS, SLICES, p.steps);
+#pragma unroll 1
+            for (int i = 0; i < AHEAD; i++) {
+                if (s + i >= stages) break;
+                ptx::mbarrier_wait(ptx::smem(&sh.empty[at.slot]), at.parity ^ 1);
+                if (!p.direct) {
+                    for (int j = 0; j < SLICES; j++)
+                        if ((s + i) * SLICES + j < p.steps)
+                            g8::copy_x(ptx::smem(sh.x[at.slot]) + uint32_t(j * TOKENS * g8::STEP),
+                                       p, p.n, (s + i) * SLICES + j, lane);
+                    ptx::cp_async_mbarrier_arrive_noinc(ptx::smem(&sh.full[at.slot]));
+                }
 #pragma unroll
-            for (int i = 0; i < MINE; i++) {
-                int item = lane + 32 * i, step = s * SLICES + item / TOKENS, token = item % TOKENS;
-                if (item < T::N && step < p.steps && token < p.n)
-                    ptx::cp_async_4(ptx::smem(&sh.sx[at.slot][0][item]),
-                                    g8::token_scales(p, token) + step, 4);
+                for (int j = 0; j < MINE; j++) {
+                    int slice = (lane + 32 * j) / TOKENS, token = (lane + 32 * j) % TOKENS;
+                    if (slice >= SLICES) continue;
+                    float4 f = g8::expand_scales(tokens[j].next());
+                    float *to = &sh.sx[at.slot][g8::BLOCKS * slice][token];
+                    to[0] = f.x, to[TOKENS] = f.y, to[2 * TOKENS] = f.z, to[3 * TOKENS] = f.w;
+                }
+                if (lane < SLICES)
+                    *reinterpret_cast<float4 *>(&sh.sw[at.slot][g8::BLOCKS * lane]) =
+                        g8::expand_scales(outputs.next());
+                __syncwarp();
+                if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&sh.full[at.slot]));
+                at.advance();
             }
-            if (lane < SLICES && s * SLICES + lane < p.steps)
-                ptx::cp_async_4(ptx::smem(&sh.sw[at.slot][lane]), group + s * SLICES + lane, 4);
-            for (int j = 0; j < SLICES && !p.direct; j++)
-                if (s * SLICES + j < p.steps)
-                    g8::copy_x(ptx::smem(sh.x[at.slot]) + uint32_t(j * TOKENS * g8::STEP), p, 0,
-                               p.n, s * SLICES + j, lane);
-            ptx::cp_async_mbarrier_arrive_noinc(ptx::smem(&sh.full[at.slot]));
         }
     }
 }
@@ -211,6 +232,10 @@ __device__ void multiply(typename tile<TOKENS, SLICES>::shared_memory &sh, const
                 for (int i = 0; i < T::FLIGHT; i++) ptx::wgmma_fence_operand(part[i]);
                 store_parts<TOKENS, SLICES>(sh.part[to.slot], part, b, warp, lane);
             }
+            /* Orders the parts before the chains' reads, and below their reads before the next
+             * parts: the warp's accesses by __syncwarp before its one arrival, which releases, then
+             * the other side's wait, which acquires. (racecheck does not follow the first of
+             * these.) */
             __syncwarp();
             if (lane == 0) {
                 ptx::mbarrier_arrive(ptx::smem(&sh.part_full[to.slot]));
@@ -218,22 +243,6 @@ __device__ void multiply(typename tile<TOKENS, SLICES>::shared_memory &sh, const
             }
         }
     }
-}
-
-/* The products of scales of a stage, by the threads of the chains. */
-template <int TOKENS, int SLICES>
-__device__ inline void multiply_scales(typename tile<TOKENS, SLICES>::shared_memory &sh, int slot,
-                                       int to, int thread)
-{
-    if (thread >= SLICES * TOKENS) return;
-    int slice = thread / TOKENS, token = thread % TOKENS;
-    float4 x = g8::expand_scales(sh.sx[slot][slice][token]);
-    float4 w = g8::expand_scales(sh.sw[slot][slice]);
-    float *out = &sh.scale[to][g8::BLOCKS * slice][token];
-    out[0] = x.x * w.x;
-    out[TOKENS] = x.y * w.y;
-    out[2 * TOKENS] = x.z * w.z;
-    out[3 * TOKENS] = x.w * w.w;
 }
 
 /* A thread's results are words thread, thread + 128, ... of the tile: [output][token]. */
@@ -252,15 +261,13 @@ __device__ void chain(typename tile<TOKENS, SLICES>::shared_memory &sh, const g8
         for (int s = 0; s < stages; s++, at.advance(), from.advance()) {
             int blocks = min(T::BLOCKS, (p.steps - s * SLICES) * g8::BLOCKS);
             ptx::mbarrier_wait(ptx::smem(&sh.full[at.slot]), at.parity);
-            multiply_scales<TOKENS, SLICES>(sh, at.slot, from.slot, thread);
-            ptx::bar_sync(1, 128);
             ptx::mbarrier_wait(ptx::smem(&sh.part_full[from.slot]), from.parity);
 #pragma unroll 1
             for (int b = 0; b < (mine ? blocks : 0); b += EACH) {
                 float part[EACH][T::CHAINS], scale[EACH];
 #pragma unroll
                 for (int j = 0; j < EACH; j++) { /* past the end of K: not used */
-                    scale[j] = sh.scale[from.slot][b + j][token];
+                    scale[j] = sh.sx[at.slot][b + j][token] * sh.sw[at.slot][b + j];
 #pragma unroll
                     for (int i = 0; i < T::CHAINS; i++)
                         part[j][i] = sh.part[from.slot][b + j][thread + 128 * i];
@@ -298,8 +305,9 @@ __global__ void __launch_bounds__(tile<TOKENS, SLICES>::THREADS, 2)
     auto &sh = *reinterpret_cast<typename T::shared_memory *>(raw);
     if (threadIdx.x == 0) {
         for (int i = 0; i < T::STAGES; i++) {
-            ptx::mbarrier_init(ptx::smem(&sh.full[i]), 1 + 32); /* copy engine, scales */
-            ptx::mbarrier_init(ptx::smem(&sh.empty[i]), 8);     /* warps of products and chains */
+            /* the copy engine, the scales, the lanes that copy x */
+            ptx::mbarrier_init(ptx::smem(&sh.full[i]), p.direct ? 2 : 2 + 32);
+            ptx::mbarrier_init(ptx::smem(&sh.empty[i]), 8); /* warps of products and chains */
         }
         for (int i = 0; i < 2; i++) {
             ptx::mbarrier_init(ptx::smem(&sh.part_full[i]), 4);
@@ -307,9 +315,6 @@ __global__ void __launch_bounds__(tile<TOKENS, SLICES>::THREADS, 2)
         }
         ptx::fence_mbarrier_init();
     }
-    for (int i = int(threadIdx.x); i < T::STAGES * T::N; i += T::THREADS)
-        sh.sx[0][0][i] = g8::NO_SCALES;
-    if (threadIdx.x < T::STAGES * SLICES) sh.sw[0][threadIdx.x] = g8::NO_SCALES;
     __syncthreads();
     int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
     if (warp < 4)

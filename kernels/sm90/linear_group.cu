@@ -1,16 +1,15 @@
 /* wo_a: group g of x (bf16) times its own block of fp8 weights, which expand to bf16 exactly: a
  * code has 4 significant bits, a scale is a power of two.
  *
- * Few rows: the weights stream past once as fp8 and become a register operand of the tensor core by
- * mma.sync, which gives the bits of wgmma (measured) and costs less: at 8 tokens four dependent
- * wgmma took longer than the bytes of their weights. A sum of 16 products has no order in the
- * tensor core, so that a lane may take channels 4 c .. 4 c + 3 (c = lane % 4) of weights and
- * tokens: one load of 4 codes, and one of 8 bytes of a token. Tile: 64 columns x N tokens and all
- * of K; four groups of four warps take the segments (512 channels) in turn, from rings of their
- * own; the running sum goes from one to the next through shared memory, segments ascending. Stages
- * of 128 channels: 8 KiB of weights, N x 256 bytes of tokens. HBM brings 19 weights a cycle and SM;
- * expanding four takes 11 instructions (a load, 2 PRMT, 2 LOP3, 4 IMAD, 2 HMUL2), 1.6 warp
- * instructions a cycle of the 4 that an SM issues.
+ * Few rows: the weights stream past once as fp8 and become the register operand of the tensor core.
+ * Tile: 64 columns x N tokens and all of K; four consumer warpgroups take the segments (512
+ * channels) in turn, from rings of their own; the running sum goes from one to the next through
+ * shared memory, segments ascending. Stages of 128 channels: 8 KiB of weights, N x 256 bytes of
+ * tokens. HBM brings 19 weights a cycle and SM; expanding two takes 6 instructions (load, PRMT,
+ * LOP3, 2 IMAD, HMUL2), 1.8 warp instructions a cycle of the 4 that an SM issues. 8 tokens go by
+ * mma.sync, which has the bits of wgmma (measured): there four dependent wgmma take longer than the
+ * bytes of their weights. More tokens go by wgmma, which reads them from shared memory once for
+ * four warps.
  *
  * Many rows: the weights are expanded once into the workspace (3 bytes moved a weight, 25 us for
  * 33.5 M) and linear_bf16.cu multiplies: at 8,192 rows 3% of its time. */
@@ -27,10 +26,17 @@ constexpr int per_segment = segment / channels;
 constexpr int code_bytes = tile_columns * channels;
 constexpr int groups = DSF_LINEAR_GROUP_RINGS; /* warpgroups of consumers */
 constexpr int consumers = groups * 128;
-constexpr int threads = consumers + 32;
+constexpr int threads = consumers + 128; /* the producer's warpgroup gives its registers away */
+/* A block starts with what ptxas gives 640 threads, and no warpgroup may ask for more than is left
+ * of that: it would wait for ever. */
+constexpr int start_registers = 96;
+constexpr int producer_registers = 24, consumer_registers = 112;
 constexpr int most_stages = 8; /* of one ring */
 constexpr int most_scales = 2 * DSF_LINEAR_GROUP_MOST_K / 32;
 constexpr int shared_head = 2048; /* barriers, then scales */
+static_assert(producer_registers * 128 + consumer_registers * consumers <=
+                  start_registers * threads,
+              "registers of the block");
 static_assert(2 * 8 * groups * most_stages + most_scales <= shared_head, "before the stages");
 
 template <int N> constexpr int stage_bytes = code_bytes + 2 * N *row_bytes;
@@ -175,6 +181,57 @@ __device__ inline bool fits_one_factor(uint32_t scales)
     return __vcmpgtu4(scales, one_factor * 0x01010101u) == 0;
 }
 
+/* The warp's 16 rows of half a stage as 4 register operands of 16 channels: a lane takes the rows
+ * lane / 4 and + 8, channels 2 (lane % 4), + 1, + 8, + 9. Rows are 128 swizzled bytes. */
+struct operand {
+    uint32_t step[4][4];
+};
+
+/* Where a lane's codes are in a stage; step q of 16 channels is at ^ 16 q (the swizzle). */
+__device__ inline int lane_offset()
+{
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    return row * channels + (lane / 4) * 16 + lane % 4 * 2;
+}
+
+/* `codes`: the lane's place in the stage. `scales`: the 4 bytes of the stage. */
+template <bool ONE_FACTOR>
+__device__ inline void expand_half(operand &a, uint32_t codes, uint32_t scales, int half)
+{
+    constexpr int down = 8 * channels, right = 8; /* to row + 8, to channel + 8 */
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+        uint32_t from = codes ^ (4 * half + q) * 16, scale = scales >> (2 * half + q / 2) * 8 & 255;
+        uint32_t factor = factor_of<ONE_FACTOR>(scale);
+        const uint32_t pair[4] = {ptx::ld_shared_u16<0>(from), ptx::ld_shared_u16<down>(from),
+                                  ptx::ld_shared_u16<right>(from),
+                                  ptx::ld_shared_u16<down + right>(from)};
+#pragma unroll
+        for (int i = 0; i < 4; i++) a.step[q][i] = expand<ONE_FACTOR>(pair[i], factor);
+    }
+}
+
+__device__ inline void expand_half(operand &a, uint32_t codes, uint32_t scales, int half)
+{
+    if (fits_one_factor(scales))
+        expand_half<true>(a, codes, scales, half);
+    else
+        expand_half<false>(a, codes, scales, half);
+}
+
+/* tokens: 64 channels of N tokens. */
+template <int N>
+__device__ inline void multiply_half(float (&part)[N / 2], const operand &a, uint32_t tokens,
+                                     bool first)
+{
+    uint64_t b = ptx::wgmma_desc_128b(tokens);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int q = 0; q < 4; q++)
+        ptx::wgmma<N>::template bf16_rs<0>(part, a.step[q], b + q * 2, !first || q > 0);
+    ptx::wgmma_commit_group();
+}
+
 /* What a consumer works on. */
 struct workshop {
     uint32_t bars, data;
@@ -183,6 +240,40 @@ struct workshop {
     const uint32_t *scales; /* of the warp's block of 32 columns, a word a stage */
     float *sum;             /* the running sum: [register][thread of a warpgroup] */
 };
+
+/* One segment: stages b .. end - 1. While the tensor cores work on one half of a stage, the other
+ * is expanded. */
+template <int N>
+__device__ inline void sum_segment(float (&part)[N / 2], ring &r, const shape &p, const workshop &s,
+                                   int b, int end)
+{
+    int base = threadIdx.x / 128 * p.stages, last = -1;
+    bool leader = threadIdx.x % 32 == 0;
+    operand left, right;
+    for (; b < end; b++, r.next()) {
+        int slot = base + r.at, offset = slot * stage_bytes<N>;
+        uint32_t scale = s.scales[b], tokens = s.data + offset + code_bytes;
+        uint32_t codes = s.data + offset + s.lane;
+        ptx::mbarrier_wait(full(s.bars, slot), r.parity);
+        ptx::wgmma_wait_group<1>();
+        expand_half(left, codes, scale, 0);
+        multiply_half<N>(part, left, tokens, last < 0);
+        ptx::wgmma_wait_group<1>();
+        if (leader && last >= 0) ptx::mbarrier_arrive(empty(s.bars, last));
+        expand_half(right, codes, scale, 1);
+        multiply_half<N>(part, right, tokens + N * row_bytes, false);
+        last = slot;
+    }
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_fence_operand(part);
+    if (leader) ptx::mbarrier_arrive(empty(s.bars, last));
+}
+
+/* ---- 8 tokens: mma.sync takes both operands from registers. A sum of 16 products has no order in
+ * the tensor core, so that a lane takes channels 4 c .. 4 c + 3 (c = lane % 4) of both: one load of
+ * 4 codes, and one of 8 bytes of a token. ---- */
+
+template <int N> constexpr bool by_warps = N <= 8;
 
 /* Places in a stage: of the codes at ^ 16 q for step q, of the tokens of a half at ^ 32 q. */
 __device__ inline int lane_codes()
@@ -218,10 +309,9 @@ __device__ inline void add_stage(float (&part)[N / 8][4], uint32_t codes, uint32
     }
 }
 
-/* One segment: stages b .. end - 1. */
 template <int N>
-__device__ inline void sum_segment(float (&sum)[N / 2], ring &r, const shape &p, const workshop &s,
-                                   int b, int end)
+__device__ inline void sum_segment_by_warps(float (&sum)[N / 2], ring &r, const shape &p,
+                                            const workshop &s, int b, int end)
 {
     float part[N / 8][4] = {};
     int base = threadIdx.x / 128 * p.stages;
@@ -241,7 +331,10 @@ __device__ inline void sum_segment(float (&sum)[N / 2], ring &r, const shape &p,
     for (int i = 0; i < N / 2; i++) sum[i] = part[i / 4][i % 4];
 }
 
-/* The sum up to here, from the warpgroup of the segment before. */
+/* The sum up to here, from the warpgroup of the segment before. The order of all accesses to it is
+ * that of the named barriers, one for each pair of neighbours in turn: a warpgroup writes it and
+ * arrives, the next one waits, reads, writes (each thread the places it has read) and arrives at
+ * its own. (racecheck doesn't follow bar.arrive, and reports the pair.) */
 template <int N> __device__ inline void add_before(float (&part)[N / 2], const workshop &s, int i)
 {
     if (i == 0) {
@@ -272,7 +365,10 @@ __device__ inline void consume(const shape &p, const position &at, const worksho
     ring r = {p.stages, 0, 0};
     for (int i = threadIdx.x / 128; i < p.segments; i += groups) {
         int b = i * per_segment, end = min(b + per_segment, all);
-        sum_segment<N>(part, r, p, s, b, end);
+        if constexpr (by_warps<N>)
+            sum_segment_by_warps<N>(part, r, p, s, b, end);
+        else
+            sum_segment<N>(part, r, p, s, b, end);
         add_before<N>(part, s, i);
         if (i + 1 == p.segments) break;
 #pragma unroll
@@ -314,15 +410,17 @@ __global__ void __launch_bounds__(threads, 1)
     }
     __syncthreads();
     if (threadIdx.x >= consumers) {
+        ptx::setmaxnreg_dec<producer_registers>();
         if (threadIdx.x == consumers) producer<N>{&w, &x, p, at, start, data}.run();
     } else {
+        ptx::setmaxnreg_inc<consumer_registers>();
         load_scales(scales, p, at);
         ptx::bar_sync(1 + groups, consumers);
         const uint32_t *words = reinterpret_cast<const uint32_t *>(scales);
         float *sum = reinterpret_cast<float *>(stages + groups * p.stages * stage_bytes<N>);
         words += threadIdx.x / 64 % 2 * int(p.k / channels);
-        consume<N>(p, at,
-                   {start, data, uint32_t(lane_codes()), uint32_t(lane_tokens()), words, sum}, out);
+        uint32_t lane = uint32_t(by_warps<N> ? lane_codes() : lane_offset());
+        consume<N>(p, at, {start, data, lane, uint32_t(lane_tokens()), words, sum}, out);
     }
 }
 

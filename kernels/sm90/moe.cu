@@ -1,8 +1,9 @@
 /* The row-wise part of the mixture of experts (architecture.md 7): router, activation, sum.
  * route: a block a row, a thread a score while there are at most 512: exp, log1p and sqrt in double
- * (the contract is exact), about 150 double operations each: 33 us at 8,192 rows. The choice takes
- * k rounds of one warp over keys in its registers, two reductions each. swiglu: 6 bytes a channel.
- * moe_sum: 2 k + 4 bytes a channel: bound by memory. */
+ * (the contract is exact), about 150 double operations each: bound by these, 46 us at 8,192 rows
+ * and 3.3 at one. The choice takes k rounds of one warp over keys in its registers, two reductions
+ * each. swiglu: 6 bytes a channel and 18 double operations (silu.cuh). moe_sum: 2 k + 4 bytes a
+ * channel: bound by memory. */
 #include "sm90/row.cuh"
 #include "sm90/silu.cuh"
 
@@ -100,11 +101,12 @@ __device__ inline void put_choice(const route_args &a, const float *r, const uns
                                   unsigned *sorted, int64_t row)
 {
     unsigned lane = threadIdx.x;
-    for (unsigned j = lane; j < a.k; j += 32) { /* its place: how many are smaller */
-        unsigned id = chosen[j], place = 0;
+    for (unsigned base = 0; base < a.k; base += 32) { /* its place: how many are smaller */
+        unsigned j = base + lane, id = j < a.k ? chosen[j] : 0, place = 0;
 #pragma unroll 8
         for (unsigned i = 0; i < a.k; i++) place += chosen[i] < id;
-        sorted[place] = id;
+        __syncwarp(); /* all have read before the first writes */
+        if (j < a.k) sorted[place] = id;
     }
     __syncwarp();
     double sum = 0;

@@ -174,12 +174,6 @@ __device__ inline void fence_proxy_async_global()
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-/* The same for stores to any block of the cluster. */
-__device__ inline void fence_proxy_async_cluster()
-{
-    asm volatile("fence.proxy.async.shared::cluster;" ::: "memory");
-}
-
 template <int REGISTERS> __device__ inline void setmaxnreg_inc()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
@@ -367,15 +361,6 @@ __device__ inline uint32_t ld_shared_u32(uint32_t addr)
     return v;
 }
 
-/* Loads when `yes`, and keeps v otherwise: a branch would make the next load wait for this one. */
-__device__ inline void ld_global_nc_v4_if(uint4 &v, const void *p, bool yes)
-{
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
-                 "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
-                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-                 : "l"(p), "r"(int(yes)));
-}
-
 /* 1 / x to 2^-20 or better, x normal: where Newton's steps start. */
 __device__ inline double rcp_approx(double x)
 {
@@ -445,6 +430,13 @@ __device__ inline void st_global_v4(void *p, uint4 v)
                  : "memory");
 }
 
+template <int OFFSET> __device__ inline uint32_t ld_shared_u16(uint32_t addr)
+{
+    uint16_t v;
+    asm volatile("ld.shared.u16 %0, [%1 + %2];" : "=h"(v) : "r"(addr), "n"(OFFSET) : "memory");
+    return v;
+}
+
 __device__ inline void ld_shared_v2_u32(uint32_t (&v)[2], uint32_t addr)
 {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
@@ -452,10 +444,6 @@ __device__ inline void ld_shared_v2_u32(uint32_t (&v)[2], uint32_t addr)
                  : "r"(addr)
                  : "memory");
 }
-
-/* Keeps a value in its register: the compiler cannot compute it again instead. */
-template <typename T> __device__ inline void keep(T &x) { asm volatile("" : "+r"(x)); }
-template <typename T> __device__ inline void keep(T *&x) { asm volatile("" : "+l"(x)); }
 
 /* Global memory that is read once: past the L1. */
 __device__ inline uint4 ld_global_nc_v4(const void *p)

@@ -8,7 +8,10 @@ extern "C" {
 
 #include "ops/attn.h"
 
-enum { DSF_ATTN_CLUSTER = 8, DSF_ATTN_HEADS = 64 }; /* blocks a row is spread over; heads of a tile */
+enum {
+    DSF_ATTN_CLUSTER = 8,
+    DSF_ATTN_HEADS = 64
+}; /* blocks a row is spread over; heads of a tile */
 
 typedef struct {
     int spread;   /* a row over a cluster (attn_decode.cu), else a block a row (attn_prefill.cu) */

@@ -16,7 +16,8 @@ enum {
     DSF_HC_SPLIT_BYTES = 3 * 24 * DSF_HC_SEGMENT * 2, /* a segment's coefficients as bf16 parts */
     DSF_HC_TILE = 64,                                 /* rows of a block that sees all channels */
     DSF_HC_PIECE = 512, /* rows whose segment sums are kept at a time */
-    DSF_HC_MANY = 2048  /* rows from which tiles are faster: a tile takes as long as 512 rows */
+    DSF_HC_MANY =
+        2048 /* rows from which tiles are faster: a round of them takes as long as four pieces */
 };
 
 /* n rows of q channels: one block a tile of 64 rows, instead of the two launches that spread every

@@ -36,10 +36,10 @@ static void decode_tile(dsf_g8_tile *t, int64_t n, int64_t o, int64_t o_b)
     for (t->slices = 1; t->slices < most && tiles(t, o, o_b) < ENOUGH_TILES; t->slices *= 2)
         t->outputs /= 2;
     t->cluster = 1;
-    t->token_tiles = ceil_div(n, t->tokens);
+    t->token_tiles = 1;
     t->output_tiles = tiles(t, o, o_b);
-    int64_t all = t->token_tiles * t->output_tiles, resident = DSF_G8_RESIDENT * DSF_SM90_SMS;
-    t->blocks = (int)(all < resident ? all : resident);
+    int64_t resident = (int64_t)DSF_G8_RESIDENT * DSF_SM90_SMS;
+    t->blocks = (int)(t->output_tiles < resident ? t->output_tiles : resident);
 }
 
 static void prefill_tile(dsf_g8_tile *t, int64_t n, int64_t o)
@@ -53,26 +53,15 @@ static void prefill_tile(dsf_g8_tile *t, int64_t n, int64_t o)
     t->blocks = (int)(all < DSF_SM90_SMS ? all : DSF_SM90_SMS / t->cluster * t->cluster);
 }
 
-/* Time of a step in each kernel with every multiprocessor at work, in hundredths of a microsecond
- * (LINEAR_G8.md). */
-enum { DECODE_STEP = 40, PREFILL_STEP = 72, STEPS_THAT_MATTER = 8 };
-
-static int64_t cost(const dsf_g8_tile *t, int step)
-{
-    return ceil_div(t->token_tiles * t->output_tiles, t->blocks) * step;
-}
-
 dsf_g8_tile dsf_linear_g8_sm90fp8_tile(int64_t n, int64_t k, int64_t o, int64_t o_b)
 {
-    dsf_g8_tile few = {.steps = (int)(k / DSF_G8_STEP), .direct = n == 1 || (k + k / 32) % 16 == 0};
-    dsf_g8_tile many = few;
-    decode_tile(&few, n, o, o_b);
-    few.first_tiles = ceil_div(o, few.outputs);
-    if (n <= DSF_G8_DECODE_MOST || o_b) return few;
-    prefill_tile(&many, n, o);
-    many.first_tiles = ceil_div(o, many.outputs);
-    int sooner = cost(&few, DECODE_STEP) < cost(&many, PREFILL_STEP);
-    return sooner && few.steps >= STEPS_THAT_MATTER ? few : many;
+    dsf_g8_tile t = {.steps = (int)(k / DSF_G8_STEP), .direct = n == 1 || (k + k / 32) % 16 == 0};
+    if (n <= DSF_G8_DECODE_MOST)
+        decode_tile(&t, n, o, o_b);
+    else
+        prefill_tile(&t, n, o);
+    t.first_tiles = ceil_div(o, t.outputs);
+    return t;
 }
 
 size_t dsf_linear_g8_sm90fp8_scratch(const void *args)

@@ -11,7 +11,7 @@ extern "C" {
 
 enum {
     DSF_G8_STEP = 128,       /* bytes of K a pipeline stage holds: one swizzled row */
-    DSF_G8_DECODE_MOST = 64, /* tokens of a tile of the decode kernels */
+    DSF_G8_DECODE_MOST = 64, /* rows that the decode kernels take */
     DSF_G8_RESIDENT = 2,     /* of whose blocks so many live on a multiprocessor */
     DSF_SM90_SMS = 132       /* multiprocessors of H100 SXM and H200 */
 };
@@ -35,7 +35,7 @@ typedef struct {
 
 int dsf_linear_g8_sm90fp8_accepts(const void *args);
 size_t dsf_linear_g8_sm90fp8_scratch(const void *args); /* the packed codes of x */
-/* o_b: outputs of a second matrix for the same x, or 0. */
+/* o_b: outputs of a second matrix for the same x (n <= DSF_G8_DECODE_MOST), or 0. */
 dsf_g8_tile dsf_linear_g8_sm90fp8_tile(int64_t n, int64_t k, int64_t o, int64_t o_b);
 int dsf_linear_g8_pair_sm90fp8_accepts(const void *args);
 

@@ -147,7 +147,6 @@ DSF_WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134, DSF_R128, DSF_D128(d))
     "+r"((d)[(i)]), "+r"((d)[(i) + 1]), "+r"((d)[(i) + 2]), "+r"((d)[(i) + 3]),                    \
         "+r"((d)[(i) + 4]), "+r"((d)[(i) + 5]), "+r"((d)[(i) + 6]), "+r"((d)[(i) + 7])
 #define DSF_I16(d) DSF_I8(d, 0), DSF_I8(d, 8)
-#define DSF_I32(d) DSF_I16(d), DSF_I8(d, 16), DSF_I8(d, 24)
 #define DSF_I64(d)                                                                                 \
     DSF_I16(d), DSF_I8(d, 16), DSF_I8(d, 24), DSF_I8(d, 32), DSF_I8(d, 40), DSF_I8(d, 48),         \
         DSF_I8(d, 56)
@@ -165,18 +164,9 @@ template <int N> struct wgmma_s8;
                          : OPS                                                                     \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(acc));          \
         }                                                                                          \
-        static __device__ inline void ss(int (&d)[NR], uint64_t a, uint64_t b, int acc)            \
-        {                                                                                          \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #A2 ", 0;\n"                         \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" REGS "}, "       \
-                         "%" #A0 ", %" #A1 ", p;\n}"                                               \
-                         : OPS                                                                     \
-                         : "l"(a), "l"(b), "r"(acc));                                              \
-        }                                                                                          \
     };
 
 DSF_WGMMA_S8(32, 16, 16, 17, 18, 19, 20, 21, DSF_R16, DSF_I16(d))
-DSF_WGMMA_S8(64, 32, 32, 33, 34, 35, 36, 37, DSF_R32, DSF_I32(d))
 DSF_WGMMA_S8(128, 64, 64, 65, 66, 67, 68, 69, DSF_R64, DSF_I64(d))
 #undef DSF_WGMMA_S8
 

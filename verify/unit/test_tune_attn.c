@@ -45,3 +45,21 @@ Test(tune_attn, gives_every_list_room)
         if (t.spread) cr_assert_leq(dsf_attn_list_max(&a), 128 * t.quarters, "%d ids", (int)k);
     }
 }
+
+/* The plan asks once, for the most rows; fewer rows may go another way. */
+Test(tune_attn, asks_for_scratch_that_fits_fewer_rows_too)
+{
+    for (int64_t k = 0; k < 2000; k += 100) {
+        size_t before = 0;
+        for (int64_t n = 1; n < 400; n++) {
+            dsf_attn_args a = shape(n, 65, 512, k, 0);
+            size_t bytes = dsf_attn_scratch_sm90tc(&a);
+            cr_assert_geq(bytes, before, "%d rows, %d ids", (int)n, (int)k);
+            before = bytes;
+        }
+    }
+    dsf_attn_args one = shape(1, 64, 512, 512, 0);
+    cr_expect_geq(dsf_attn_scratch_sm90tc(&one), (size_t)640 * 64 * 2);
+    dsf_attn_args many = shape(8192, 64, 512, 512, 0);
+    cr_expect_geq(dsf_attn_scratch_sm90tc(&many), (size_t)8192 * 641 * 4);
+}
