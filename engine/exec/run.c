@@ -67,6 +67,11 @@ static dsf_status value_view(const dsf_exec *e, dsf_val v, dsf_row_range r, dsf_
         t->dim[0] = r.count;
     }
     if (!e->setup.device) return DSF_OK;
+    if (val->kind == DSF_VALUE_INPUT) { /* the caller's own rows; not all of them travel */
+        size_t at = (size_t)((uint8_t *)t->data - e->input_there);
+        t->data = e->input + at;
+        return DSF_OK;
+    }
     DSF_TRY(dsf_space_read(e->setup.device, e->shown, t->data, (size_t)dsf_tensor_bytes(t)));
     t->data = e->shown;
     return DSF_OK;
