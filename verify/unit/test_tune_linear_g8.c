@@ -59,7 +59,7 @@ Test(tune_linear_g8, asks_for_workspace_where_many_records_are_not_16_bytes_apar
             cr_expect(dsf_linear_g8_sm90fp8_tile(1, k, 40, 0).direct);
             int many = dsf_linear_g8_sm90fp8_tile(n, k, 40, 0).slices == 0;
             cr_expect_eq(many, n > 64);
-            cr_expect_eq(dsf_linear_g8_sm90fp8_scratch(&a), many && !aligned ? n * k : 0);
+            cr_expect_eq(dsf_linear_g8_sm90fp8_scratch(&a), many && !aligned ? (size_t)(n * k) : 0);
         }
 }
 
