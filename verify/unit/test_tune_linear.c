@@ -11,7 +11,7 @@ static const int64_t ns[] = {1, 7, 8, 9, 33, 64, 65, 128, 129, 500, 4096, 8192, 
 static const int64_t ks[] = {8, 64, 512, 520, 2304, 4096, 5120, 8192, 16384, 65536};
 static const int64_t os[] = {1, 31, 128, 129, 384, 512, 1024, 5120, 16384, 129280};
 #define EACH(v, list)                                                                              \
-    for (const int64_t *v = list; v < list + sizeof(list) / sizeof((list)[0]); v++)
+    for (const int64_t *(v) = (list); (v) < (list) + sizeof(list) / sizeof((list)[0]); (v)++)
 
 static int64_t tiles_of(int64_t total, int64_t tile) { return (total + tile - 1) / tile; }
 
