@@ -157,15 +157,15 @@ static dsf_status plant(int64_t bytes, int64_t *seen)
 static void judge_device(const dsf_engine *e, dsf_suite_check *c)
 {
     int64_t plan = dsf_budget_total(&e->budget, DSF_BUDGET_DEVICE);
-    int64_t took = dsf_device_used(e->device).peak;
+    int64_t took = dsf_device_used(e->device).peak, allowed = plan + plan / 100;
     c->compared = plan;
     (void)snprintf(c->figure, sizeof c->figure, "most device bytes held, context %lld",
                    (long long)dsf_engine_context(e));
     c->value = (double)took;
-    c->limit = (double)(plan + plan / 100);
+    c->limit = (double)allowed;
     (void)snprintf(c->derivation, sizeof c->derivation, "the plan's %lld device bytes and 1 %%",
                    (long long)plan);
-    c->verdict = took > 0 && took <= plan + plan / 100 ? DSF_PASS : DSF_FAILED;
+    c->verdict = took > 0 && took <= allowed ? DSF_PASS : DSF_FAILED;
     dsf_suite_say(c, "%lld device bytes held at most, %lld planned", (long long)took,
                   (long long)plan);
 }
