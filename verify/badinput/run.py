@@ -81,11 +81,15 @@ class Folder:
         return text
 
 
-def limits(size):
-    """In the child: files end at `size`; the write fails instead of the process."""
+def prepared(size):
+    """In the child: signals act, whatever nohup or a background shell had ignored; with `size`, files end there
+    and the write fails instead of the process."""
     def apply():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        if size:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     return apply
 
 
@@ -116,7 +120,7 @@ def call(folder, command, how):
     args = [os.fsencode(folder.fill(a)) for a in command if a]
     process = subprocess.Popen([folder.command, *args], stdin=subprocess.PIPE, stdout=stdout, stderr=subprocess.PIPE,
                                env={**os.environ, "TMPDIR": folder.path(how.get("tmp", "tmp"))},
-                               preexec_fn=limits(size) if size else None, restore_signals=not size)
+                               preexec_fn=prepared(size), restore_signals=not size)
     if "signal" in how:
         started(folder, process, how.get("ready"))
         process.send_signal(how["signal"])
