@@ -432,11 +432,12 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
 
 template <int Q> dsf_status launch(const dsf_launch *lc, const attn::problem &p)
 {
-    int items = p.n * ((p.h + HEADS - 1) / HEADS), bytes = int(sizeof(shared_memory<Q>));
+    int items = p.n * ((p.h + HEADS - 1) / HEADS);
     CUtensorMap map;
     DSF_TRY(attn::map_of_q(&map, p));
-    return attn::launch_early(attend<Q>, items * CLUSTER, THREADS, bytes, dsf_stream(lc), p, map,
-                              lc->scratch);
+    return launch_early(dsf_stream(lc),
+                        {unsigned(items * CLUSTER), THREADS, sizeof(shared_memory<Q>)}, attend<Q>,
+                        p, map, lc->scratch);
 }
 
 } // namespace

@@ -477,16 +477,15 @@ extern "C" dsf_status dsf_attn_prefill_sm90(const dsf_launch *lc, const void *ar
 {
     const dsf_attn_args *a = static_cast<const dsf_attn_args *>(args);
     attn::problem p = attn::problem_of(a);
-    int items = p.n * ((p.h + HEADS - 1) / HEADS), device = 0, cores = 0;
+    int items = p.n * ((p.h + HEADS - 1) / HEADS), cores = 0;
     lists k = {reinterpret_cast<uint32_t *>(lc->scratch), nullptr, dsf_attn_tune(a).slots};
     CUtensorMap map;
     k.tiles = reinterpret_cast<int *>(k.entry + int64_t(p.n) * k.stride);
     DSF_TRY(attn::map_of_q(&map, p));
-    DSF_CUDA_TRY(cudaGetDevice(&device));
-    DSF_CUDA_TRY(cudaDeviceGetAttribute(&cores, cudaDevAttrMultiProcessorCount, device));
-    DSF_TRY(attn::launch_early(list_keys, p.n, 128, 0, dsf_stream(lc), p, k));
-    return attn::launch_early(attend, items < cores ? items : cores, THREADS, sizeof(shared_memory),
-                              dsf_stream(lc), p, map, k, items);
+    DSF_TRY(dsf_multiprocessors(&cores));
+    DSF_TRY(launch_early(dsf_stream(lc), {unsigned(p.n), 128}, list_keys, p, k));
+    launch_shape shape = {unsigned(items < cores ? items : cores), THREADS, sizeof(shared_memory)};
+    return launch_early(dsf_stream(lc), shape, attend, p, map, k, items);
 }
 
 extern "C" dsf_status dsf_attn_sm90tc(const dsf_launch *lc, const void *args)

@@ -207,27 +207,6 @@ __device__ inline void store_quarter(uint32_t rows, const float *s, uint32_t qua
     ptx::stmatrix_x4(rows + row * 128 + ((chunk ^ (row & 7)) << 4), r);
 }
 
-/* A launch that may begin while the kernel before ends: all kernels here wait for it themselves. */
-template <typename... PARAMETERS, typename... ARGS>
-static dsf_status launch_early(void (*kernel)(PARAMETERS...), int grid, int threads, size_t shared,
-                               cudaStream_t stream, const ARGS &...args)
-{
-    cudaLaunchAttribute early = {};
-    cudaLaunchConfig_t config = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3(grid);
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = 1;
-    DSF_CUDA_TRY(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, static_cast<PARAMETERS>(args)...));
-    return DSF_OK;
-}
-
 /* q as rows of 1 KB, in boxes of a panel: 64 rows of 64 channels. */
 static inline dsf_status map_of_q(CUtensorMap *map, const problem &p)
 {

@@ -228,12 +228,10 @@ static dsf_status launch_pass(const dsf_launch *lc, const operands &o)
 {
     unsigned groups = (o.d + GROUP - 1) / GROUP, warps = unsigned(dsf_boundary_warps(o.n, o.d));
     if (dsf_boundary_few(o.n, o.d))
-        return queue_clusters(lc, spread_kernel, dim3(o.n * SPREAD), 32 * warps, SPREAD, o);
+        return launch_early(dsf_stream(lc), {o.n * SPREAD, 32 * warps, 0, SPREAD}, spread_kernel,
+                            o);
     size_t bytes = sizeof(factors) + groups * (32 * sizeof(uint4) + sizeof(double));
-    if (bytes > 48 * 1024)
-        DSF_CUDA_TRY(cudaFuncSetAttribute(pass_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          int(bytes)));
-    return queue(lc, pass_kernel, dim3(o.n), 32 * warps, bytes, o);
+    return launch_early(dsf_stream(lc), {o.n, 32 * warps, bytes}, pass_kernel, o);
 }
 
 extern "C" dsf_status dsf_hc_boundary_sm90(const dsf_launch *lc, const void *args)

@@ -54,10 +54,9 @@ static dsf_status launch_copy(const dsf_launch *lc, void *to, const void *from, 
                               int64_t bytes)
 {
     int64_t units = bytes / int64_t(sizeof(UNIT));
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, n * units));
-    return queue(lc, copy_rows<UNIT, MAP>, blocks, FLAT_THREADS, 0, static_cast<uint8_t *>(to),
-                 static_cast<const uint8_t *>(from), map, unsigned(n * units), unsigned(units));
+    return launch_flat(lc, n * units, copy_rows<UNIT, MAP>, static_cast<uint8_t *>(to),
+                       static_cast<const uint8_t *>(from), map, unsigned(n * units),
+                       unsigned(units));
 }
 
 /* n rows of `bytes`. */
@@ -130,15 +129,13 @@ extern "C" dsf_status dsf_pair_store_sm90(const dsf_launch *lc, const void *args
     bool vec = d % 4 == 0 && aligned_to(a->pend.data, 16) && aligned_to(a->v.data, 16) &&
                aligned_to(a->g.data, 16);
     int64_t items = 2 * n * (vec ? d / 4 : d);
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
     store_args s = {data_of<float>(a->pend),  data_of<float>(a->v),
                     data_of<float>(a->g),     data_of<int32_t>(a->slot),
                     data_of<int32_t>(a->pos), data_of<int32_t>(a->end),
                     unsigned(items),          unsigned(d),
                     unsigned(a->pend.dim[1])};
     auto kernel = vec ? pair_store_kernel<float4> : pair_store_kernel<float>;
-    return queue(lc, kernel, blocks, FLAT_THREADS, 0, s);
+    return launch_flat(lc, items, kernel, s);
 }
 
 /* ---- pair_pool ---- */
@@ -194,8 +191,6 @@ extern "C" dsf_status dsf_pair_pool_sm90(const dsf_launch *lc, const void *args)
     bool vec = d % 4 == 0 && aligned_to(a->out.data, 8) && aligned_to(a->v.data, 16) &&
                aligned_to(a->g.data, 16) && aligned_to(a->pend.data, 16);
     int64_t items = e * (vec ? d / 4 : d);
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
     pool_args p = {data_of<uint16_t>(a->out),
                    data_of<float>(a->v),
                    data_of<float>(a->g),
@@ -208,5 +203,5 @@ extern "C" dsf_status dsf_pair_pool_sm90(const dsf_launch *lc, const void *args)
                    unsigned(d),
                    unsigned(a->pend.dim[1])};
     auto kernel = vec ? pair_pool_kernel<4> : pair_pool_kernel<1>;
-    return queue(lc, kernel, blocks, FLAT_THREADS, 0, p);
+    return launch_flat(lc, items, kernel, p);
 }

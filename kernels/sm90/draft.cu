@@ -157,7 +157,7 @@ static dsf_status launch_step(const dsf_launch *lc, const markov_args &m, bool e
     size_t bytes = size_t(chunks_of(m.r)) * CHUNK * sizeof(float);
     bool vec = m.r % CHUNK == 0 && aligned_to(m.head, 16);
     auto kernel = vec ? markov_step<true> : markov_step<false>;
-    if (early) return queue(lc, kernel, dim3(blocks), MARKOV_THREADS, bytes, m);
+    if (early) return launch_early(dsf_stream(lc), {blocks, MARKOV_THREADS, bytes}, kernel, m);
     kernel<<<blocks, MARKOV_THREADS, bytes, dsf_stream(lc)>>>(m);
     DSF_CUDA_TRY(cudaGetLastError());
     return DSF_OK;
@@ -216,7 +216,8 @@ static __global__ void __launch_bounds__(CONFIDENCE_THREADS)
 extern "C" dsf_status dsf_confidence_sm90(const dsf_launch *lc, const void *args)
 {
     const dsf_confidence_args *a = static_cast<const dsf_confidence_args *>(args);
-    return queue(lc, confidence_kernel, dim3(unsigned(a->out.dim[0])), CONFIDENCE_THREADS, 0,
-                 data_of<float>(a->out), data_of<uint16_t>(a->h), data_of<uint16_t>(a->mu),
-                 data_of<uint16_t>(a->w), unsigned(a->h.dim[1]), unsigned(a->mu.dim[1]));
+    return launch_early(dsf_stream(lc), {unsigned(a->out.dim[0]), CONFIDENCE_THREADS},
+                        confidence_kernel, data_of<float>(a->out), data_of<uint16_t>(a->h),
+                        data_of<uint16_t>(a->mu), data_of<uint16_t>(a->w), unsigned(a->h.dim[1]),
+                        unsigned(a->mu.dim[1]));
 }

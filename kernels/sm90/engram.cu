@@ -42,11 +42,9 @@ extern "C" dsf_status dsf_engram_gather_sm90(const dsf_launch *lc, const void *a
 {
     const dsf_engram_gather_args *a = static_cast<const dsf_engram_gather_args *>(args);
     int64_t d = a->out.dim[2], items = a->out.dim[0] * a->out.dim[1] * (d / CODES);
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
-    return queue(lc, gather_kernel, blocks, FLAT_THREADS, 0, data_of<uint4>(a->out),
-                 data_of<int64_t>(a->rows), data_of<uint8_t>(a->table), data_of<uint8_t>(a->s),
-                 unsigned(items), unsigned(d));
+    return launch_flat(lc, items, gather_kernel, data_of<uint4>(a->out), data_of<int64_t>(a->rows),
+                       data_of<uint8_t>(a->table), data_of<uint8_t>(a->s), unsigned(items),
+                       unsigned(d));
 }
 
 /* ---- engram_gate ---- */
@@ -183,8 +181,7 @@ extern "C" dsf_status dsf_engram_gate_sm90(const dsf_launch *lc, const void *arg
                    data_of<uint8_t>(a->vl),
                    unsigned(d),
                    double(a->eps)};
-    bool vec = d % CHUNK == 0 && aligned_to(g.out, 16) && aligned_to(g.x, 16) &&
-               aligned_to(g.kv, 16) && aligned_to(g.qw, 16) && aligned_to(g.kw, 16);
-    auto kernel = vec ? gate_kernel<true> : gate_kernel<false>;
-    return queue(lc, kernel, unsigned(4 * a->x.dim[0]), unsigned(threads), 0, g);
+    auto kernel =
+        whole_chunks(d, g.out, g.x, g.kv, g.qw, g.kw) ? gate_kernel<true> : gate_kernel<false>;
+    return launch_early(dsf_stream(lc), {unsigned(4 * a->x.dim[0]), unsigned(threads)}, kernel, g);
 }

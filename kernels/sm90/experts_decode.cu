@@ -341,24 +341,11 @@ __global__ void __launch_bounds__(threads, blocks_per_processor)
 
 template <bool UP, int TOKENS> dsf_status launch(cudaStream_t stream, const expert_params &p)
 {
-    int device = 0, processors = 0;
-    DSF_CUDA_TRY(cudaGetDevice(&device));
-    DSF_CUDA_TRY(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    size_t bytes = sizeof(shared_memory);
-    DSF_CUDA_TRY(cudaFuncSetAttribute(experts_decode<UP, TOKENS>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)));
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(unsigned(processors * blocks_per_processor));
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = bytes;
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = 1;
-    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, experts_decode<UP, TOKENS>, p));
-    return DSF_OK;
+    int processors = 0;
+    DSF_TRY(dsf_multiprocessors(&processors));
+    return launch_early(
+        stream, {unsigned(processors * blocks_per_processor), threads, sizeof(shared_memory)},
+        experts_decode<UP, TOKENS>, p);
 }
 
 template <bool UP> dsf_status run(cudaStream_t stream, const expert_params &p)

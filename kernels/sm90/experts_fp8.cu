@@ -311,9 +311,8 @@ __global__ void __launch_bounds__(threads, 1) experts_fp8(const __grid_constant_
 
 template <bool UP, int COPY> dsf_status launch(const dsf_launch *lc, const expert_params &p)
 {
-    int device = 0, processors = 0;
-    DSF_CUDA_TRY(cudaGetDevice(&device));
-    DSF_CUDA_TRY(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    int processors = 0;
+    DSF_TRY(dsf_multiprocessors(&processors));
     int bytes = int(sizeof(shared_memory));
     DSF_CUDA_TRY(cudaFuncSetAttribute(experts_fp8<UP, COPY>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));

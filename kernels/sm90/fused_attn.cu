@@ -74,8 +74,6 @@ extern "C" dsf_status dsf_attn_close_sm90(const dsf_launch *lc, const void *args
               data_of<int32_t>(a->end),  a->ring.dim[1],
               unsigned(bytes),           unsigned(units)};
     int64_t n_turned = n * a->o.dim[1] * (d / CHUNK), n_kept = n * units;
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, n_turned + n_kept));
-    return queue(lc, wide ? close_kernel<uint4> : close_kernel<uint8_t>, blocks, FLAT_THREADS, 0, t,
-                 k, unsigned(n_turned), unsigned(n_kept));
+    auto kernel = wide ? close_kernel<uint4> : close_kernel<uint8_t>;
+    return launch_flat(lc, n_turned + n_kept, kernel, t, k, unsigned(n_turned), unsigned(n_kept));
 }

@@ -166,14 +166,11 @@ template <bool Q8> static dsf_status record(const dsf_launch *lc, const void *ar
         if (h != 1)
             return DSF_FAIL(DSF_EINVAL, "row record: %lld records a row with a norm, 1 is allowed",
                             static_cast<long long>(h));
-        return queue(lc, normed_record<Q8>, unsigned(n), unsigned(threads_for(d)), 0, out, x,
-                     data_of<const uint16_t>(a->w), cs, s);
+        return launch_early(dsf_stream(lc), {unsigned(n), unsigned(threads_for(d))},
+                            normed_record<Q8>, out, x, data_of<const uint16_t>(a->w), cs, s);
     }
-
-    unsigned blocks = 0;
     int64_t items = n * h * (d / CHUNK);
-    DSF_TRY(flat_grid(&blocks, items));
-    return queue(lc, plain_record<Q8>, blocks, FLAT_THREADS, 0, out, x, cs, s, unsigned(items));
+    return launch_flat(lc, items, plain_record<Q8>, out, x, cs, s, unsigned(items));
 }
 
 extern "C" dsf_status dsf_row_q8_sm90(const dsf_launch *lc, const void *args)
@@ -194,9 +191,10 @@ extern "C" dsf_status dsf_swiglu_q8_sm90(const dsf_launch *lc, const void *args)
     int64_t items = n * (d / (few ? 2 : CHUNK));
     unsigned blocks = 0, threads = few ? unsigned(FEW_THREADS) : unsigned(FLAT_THREADS);
     DSF_TRY(flat_grid(&blocks, items * (FLAT_THREADS / threads)));
-    return queue(lc, few ? swiglu_record<2> : swiglu_record<CHUNK>, blocks, threads, 0,
-                 data_of<uint8_t>(a->out), data_of<const uint16_t>(a->g),
-                 data_of<const uint16_t>(a->v), a->limit, unsigned(d), unsigned(items));
+    auto kernel = few ? swiglu_record<2> : swiglu_record<CHUNK>;
+    return launch_early(dsf_stream(lc), {blocks, threads}, kernel, data_of<uint8_t>(a->out),
+                        data_of<const uint16_t>(a->g), data_of<const uint16_t>(a->v), a->limit,
+                        unsigned(d), unsigned(items));
 }
 
 static record_operands record_of(const dsf_tensor &out, const dsf_tensor &x, const dsf_tensor &w,
@@ -214,7 +212,7 @@ extern "C" dsf_status dsf_row_pair_sm90(const dsf_launch *lc, const void *args)
 {
     const dsf_row_pair_args *a = static_cast<const dsf_row_pair_args *>(args);
     int64_t n = a->x.dim[0], d = a->x.dim[1], l = a->r.dim[1];
-    return queue(lc, normed_pair, unsigned(2 * n), unsigned(threads_for(d > l ? d : l)), 0,
-                 record_of(a->key, a->x, a->w, &a->cs, a->eps),
-                 record_of(a->latent, a->r, a->wr, nullptr, a->eps), unsigned(n));
+    return launch_early(dsf_stream(lc), {unsigned(2 * n), unsigned(threads_for(d > l ? d : l))},
+                        normed_pair, record_of(a->key, a->x, a->w, &a->cs, a->eps),
+                        record_of(a->latent, a->r, a->wr, nullptr, a->eps), unsigned(n));
 }

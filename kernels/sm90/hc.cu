@@ -95,8 +95,8 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
 /* Quarters are exact and keep the sum from overflowing where the mean does not. */
 template <bool VEC>
 static __global__ void __launch_bounds__(FLAT_THREADS)
-    mean_kernel(uint16_t *out, const uint16_t *x, unsigned items, unsigned chunks, unsigned d,
-                unsigned columns, unsigned column)
+    mean_kernel(uint16_t *out, const uint16_t *x, unsigned columns, unsigned column, unsigned items,
+                unsigned chunks, unsigned d)
 {
     begin();
     row_chunk at;
@@ -119,13 +119,9 @@ extern "C" dsf_status dsf_hc_start_sm90(const dsf_launch *lc, const void *args)
     const dsf_hc_start_args *a = static_cast<const dsf_hc_start_args *>(args);
     uint16_t *x = data_of<uint16_t>(a->x);
     const uint16_t *e = data_of<uint16_t>(a->e);
-    int64_t d = a->e.dim[1], items = a->e.dim[0] * chunks_of(d);
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
-    bool vec = d % CHUNK == 0 && aligned_to(x, 16) && aligned_to(e, 16);
-    auto kernel = vec ? start_kernel<true> : start_kernel<false>;
-    return queue(lc, kernel, blocks, FLAT_THREADS, 0, x, data_of<float4>(a->premix), e,
-                 unsigned(items), unsigned(chunks_of(d)), unsigned(d));
+    int64_t n = a->e.dim[0], d = a->e.dim[1];
+    auto kernel = whole_chunks(d, x, e) ? start_kernel<true> : start_kernel<false>;
+    return launch_chunks(lc, n, d, kernel, x, data_of<float4>(a->premix), e);
 }
 
 extern "C" dsf_status dsf_hc_collapse_sm90(const dsf_launch *lc, const void *args)
@@ -133,13 +129,9 @@ extern "C" dsf_status dsf_hc_collapse_sm90(const dsf_launch *lc, const void *arg
     const dsf_hc_collapse_args *a = static_cast<const dsf_hc_collapse_args *>(args);
     uint16_t *out = data_of<uint16_t>(a->out);
     const uint16_t *x = data_of<uint16_t>(a->x);
-    int64_t d = a->out.dim[1], items = a->out.dim[0] * chunks_of(d);
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
-    bool vec = d % CHUNK == 0 && aligned_to(out, 16) && aligned_to(x, 16);
-    auto kernel = vec ? collapse_kernel<true> : collapse_kernel<false>;
-    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, x, data_of<float4>(a->w),
-                 unsigned(items), unsigned(chunks_of(d)), unsigned(d));
+    int64_t n = a->out.dim[0], d = a->out.dim[1];
+    auto kernel = whole_chunks(d, out, x) ? collapse_kernel<true> : collapse_kernel<false>;
+    return launch_chunks(lc, n, d, kernel, out, x, data_of<float4>(a->w));
 }
 
 extern "C" dsf_status dsf_hc_expand_sm90(const dsf_launch *lc, const void *args)
@@ -147,13 +139,10 @@ extern "C" dsf_status dsf_hc_expand_sm90(const dsf_launch *lc, const void *args)
     const dsf_hc_expand_args *a = static_cast<const dsf_hc_expand_args *>(args);
     uint16_t *out = data_of<uint16_t>(a->out);
     const uint16_t *x = data_of<uint16_t>(a->x), *y = data_of<uint16_t>(a->y);
-    int64_t d = a->y.dim[1], items = a->y.dim[0] * chunks_of(d);
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
-    bool vec = d % CHUNK == 0 && aligned_to(out, 16) && aligned_to(x, 16) && aligned_to(y, 16);
-    auto kernel = vec ? expand_kernel<true> : expand_kernel<false>;
-    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, x, y, data_of<float4>(a->post),
-                 data_of<float4>(a->comb), unsigned(items), unsigned(chunks_of(d)), unsigned(d));
+    int64_t n = a->y.dim[0], d = a->y.dim[1];
+    auto kernel = whole_chunks(d, out, x, y) ? expand_kernel<true> : expand_kernel<false>;
+    return launch_chunks(lc, n, d, kernel, out, x, y, data_of<float4>(a->post),
+                         data_of<float4>(a->comb));
 }
 
 extern "C" dsf_status dsf_hc_mean_sm90(const dsf_launch *lc, const void *args)
@@ -161,11 +150,7 @@ extern "C" dsf_status dsf_hc_mean_sm90(const dsf_launch *lc, const void *args)
     const dsf_hc_mean_args *a = static_cast<const dsf_hc_mean_args *>(args);
     uint16_t *out = data_of<uint16_t>(a->out);
     const uint16_t *x = data_of<uint16_t>(a->x);
-    int64_t d = a->out.dim[2], items = a->out.dim[0] * chunks_of(d);
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
-    bool vec = d % CHUNK == 0 && aligned_to(out, 16) && aligned_to(x, 16);
-    auto kernel = vec ? mean_kernel<true> : mean_kernel<false>;
-    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, x, unsigned(items),
-                 unsigned(chunks_of(d)), unsigned(d), unsigned(a->out.dim[1]), unsigned(a->column));
+    int64_t n = a->out.dim[0], d = a->out.dim[2];
+    auto kernel = whole_chunks(d, out, x) ? mean_kernel<true> : mean_kernel<false>;
+    return launch_chunks(lc, n, d, kernel, out, x, unsigned(a->out.dim[1]), unsigned(a->column));
 }

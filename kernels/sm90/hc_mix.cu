@@ -165,11 +165,12 @@ static dsf_status mix_few(const dsf_launch *lc, mix_args a)
     unsigned n = a.n, segments = (a.q + DSF_HC_SEGMENT - 1) / DSF_HC_SEGMENT;
     bool vec = a.q % CHUNK == 0 && aligned_to(a.x, 16);
     auto kernel = vec ? spread_kernel<true> : spread_kernel<false>;
+    cudaStream_t stream = dsf_stream(lc);
     for (unsigned row = 0; row < n; row += DSF_HC_PIECE) {
         a.n = min(n - row, unsigned(DSF_HC_PIECE));
         dim3 grid(dsf_blocks(segments, SPREAD_WARPS), dsf_blocks(a.n, 16 * SPREAD_TILES));
-        DSF_TRY(queue(lc, kernel, grid, 32 * SPREAD_WARPS, 0, a, sums, segments));
-        DSF_TRY(queue(lc, join_kernel, dim3(a.n), JOIN_THREADS, 0, a, sums, segments));
+        DSF_TRY(launch_early(stream, {grid, 32 * SPREAD_WARPS}, kernel, a, sums, segments));
+        DSF_TRY(launch_early(stream, {a.n, JOIN_THREADS}, join_kernel, a, sums, segments));
         a.x += int64_t(a.n) * a.q;
         a.pre += 4 * a.n;
         a.post += 4 * a.n;
@@ -403,13 +404,10 @@ static dsf_status mix_tiles(const dsf_launch *lc, const mix_args &m)
     DSF_TRY(dsf_tensormap_bytes(
         &x, {m.x, m.n, 2 * int64_t(m.q), 2 * int64_t(m.q), DSF_HC_TILE, DSF_HC_SEGMENT * 2},
         CU_TENSOR_MAP_SWIZZLE_128B));
-    DSF_CUDA_TRY(
-        cudaFuncSetAttribute(tile_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, TILE_BYTES));
     unsigned segments = m.q / DSF_HC_SEGMENT;
-    const uint8_t *split = lc->scratch;
-    DSF_TRY(queue(lc, split_kernel, dim3(segments), GROUP, 0, m, lc->scratch));
-    return queue(lc, tile_kernel, dim3(dsf_blocks(m.n, DSF_HC_TILE)), TILE_THREADS, TILE_BYTES, m,
-                 x, split, segments);
+    launch_shape tiles = {dsf_blocks(m.n, DSF_HC_TILE), TILE_THREADS, TILE_BYTES};
+    DSF_TRY(launch_early(dsf_stream(lc), {segments, GROUP}, split_kernel, m, lc->scratch));
+    return launch_early(dsf_stream(lc), tiles, tile_kernel, m, x, lc->scratch, segments);
 }
 
 extern "C" dsf_status dsf_hc_mix_sm90(const dsf_launch *lc, const void *args)

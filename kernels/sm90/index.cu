@@ -143,15 +143,15 @@ dsf_status index_sm90::score_rows(const score_job &job, cudaStream_t stream)
     if (at_once > job.h) at_once = job.h;
     int64_t bytes = at_once * per_head, width = row_width(job);
     dim3 blocks(dsf_blocks(width, threads), static_cast<unsigned>(job.n < most_y ? job.n : most_y));
-    return launch(stream, blocks, threads, static_cast<size_t>(bytes), score, job, width, at_once);
+    return launch_early(stream, {blocks, threads, size_t(bytes)}, score, job, width, at_once);
 }
 
 extern "C" dsf_status dsf_index_weight_sm90(const dsf_launch *lc, const void *args)
 {
     const dsf_index_weight_args *a = static_cast<const dsf_index_weight_args *>(args);
     int64_t n = a->x.dim[0] * a->x.dim[1];
-    return launch(dsf_stream(lc), dsf_blocks(n, 256), 256, 0, weight, data_of<uint16_t>(a->out),
-                  data_of<const uint16_t>(a->x), a->factor, n);
+    return launch_early(dsf_stream(lc), {dsf_blocks(n, 256), 256}, weight,
+                        data_of<uint16_t>(a->out), data_of<const uint16_t>(a->x), a->factor, n);
 }
 
 static score_job scores_job(const dsf_index_scores_args *a)

@@ -37,30 +37,7 @@ struct select_job {
     bool packed; /* a row's scores are those of its pool's entries, in their order */
 };
 
-/* Queues a kernel that may start before the one in front of it in the stream has ended: it begins
- * with follow(), and touches nothing before. */
-template <typename... PARAMETERS, typename... ARGS>
-static inline dsf_status launch(cudaStream_t stream, dim3 blocks, int threads, size_t shared,
-                                void (*kernel)(PARAMETERS...), const ARGS &...args)
-{
-    if (shared > 49152)
-        DSF_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          static_cast<int>(shared)));
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = blocks;
-    config.blockDim = dim3(static_cast<unsigned>(threads));
-    config.dynamicSmemBytes = shared;
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, static_cast<PARAMETERS>(args)...));
-    return DSF_OK;
-}
-
-/* What came before has been written; what follows may start. */
+/* First in every kernel here: what came before has been written; what follows may start. */
 __device__ inline void follow()
 {
     ptx::griddepcontrol_wait();

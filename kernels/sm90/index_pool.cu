@@ -321,6 +321,6 @@ dsf_status index_sm90::score_own_keys(const score_job &job, cudaStream_t stream)
     int64_t steps = (blocks + step_blocks - 1) / step_blocks, parts = most_blocks / job.n;
     if (parts > steps) parts = steps;
     if (parts < 1) parts = 1;
-    return launch(stream, static_cast<unsigned>(job.n * parts), threads, sizeof(shared) + 1024,
-                  score_pool, job, parts);
+    return launch_early(stream, {unsigned(job.n * parts), threads, sizeof(shared) + 1024},
+                        score_pool, job, parts);
 }

@@ -72,5 +72,5 @@ __global__ void __launch_bounds__(tokens *heads) prepare(score_job j, tile *tile
 
 dsf_status index_sm90::prepare_tiles(const score_job &job, tile *tiles, cudaStream_t stream)
 {
-    return launch(stream, dsf_blocks(job.n, tokens), tokens * heads, 0, prepare, job, tiles);
+    return launch_early(stream, {dsf_blocks(job.n, tokens), tokens * heads}, prepare, job, tiles);
 }

@@ -387,16 +387,15 @@ dsf_status index_sm90::score_rows_tensor(const score_job &job, uint8_t *tiles, c
     if (job.fill) {
         dim3 blocks(dsf_blocks(job.entries, 256 * 64),
                     static_cast<unsigned>(job.n < 16384 ? job.n : 16384));
-        DSF_TRY(launch(stream, blocks, 256, 0, fill, job));
+        DSF_TRY(launch_early(stream, {blocks, 256}, fill, job));
     }
     if (own_keys_fit(job)) return score_own_keys(job, stream);
     if (job.pool) return score_rows(job, stream);
     tile *t = reinterpret_cast<tile *>(tiles);
     int n_tiles = static_cast<int>((job.n + tokens - 1) / tokens);
     DSF_TRY(prepare_tiles(job, t, stream));
-    int device = 0, processors = 0;
-    DSF_CUDA_TRY(cudaGetDevice(&device));
-    DSF_CUDA_TRY(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    return launch(stream, static_cast<unsigned>(processors), threads, shared_bytes, score, job, t,
-                  n_tiles);
+    int processors = 0;
+    DSF_TRY(dsf_multiprocessors(&processors));
+    return launch_early(stream, {unsigned(processors), threads, shared_bytes}, score, job, t,
+                        n_tiles);
 }

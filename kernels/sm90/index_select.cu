@@ -152,21 +152,22 @@ dsf_status queue(const select_job &job, dsf_index_cut topk, dsf_index_cut pool, 
     unsigned rows = static_cast<unsigned>(job.n);
     bool list = job.k <= DSF_INDEX_MOST_KEPT, blocks = job.pool_out != nullptr;
     if (!list)
-        DSF_TRY(launch(stream, rows, select_threads, bytes, select_wide<topk_result<SOURCE>>, job));
+        DSF_TRY(launch_early(stream, {rows, select_threads, bytes},
+                             select_wide<topk_result<SOURCE>>, job));
     if (blocks && pool_result::wanted(job) > DSF_INDEX_MOST_KEPT) {
-        DSF_TRY(launch(stream, rows, select_threads, bytes, select_wide<pool_result>, job));
+        DSF_TRY(launch_early(stream, {rows, select_threads, bytes}, select_wide<pool_result>, job));
         blocks = false;
     }
     lists of_topk = lists_of(job, topk, memory), of_pool = lists_of(job, pool, memory + topk.bytes);
     unsigned first = blocks ? rows * pool.parts : 0, all = first + (list ? rows * topk.parts : 0);
     if (all)
-        DSF_TRY(launch(stream, all, select_threads, bytes, select_parts<SOURCE>, job, of_topk,
-                       of_pool, first));
+        DSF_TRY(launch_early(stream, {all, select_threads, bytes}, select_parts<SOURCE>, job,
+                             of_topk, of_pool, first));
     first = blocks && pool.parts > 1 ? rows : 0;
     all = first + (list && topk.parts > 1 ? rows : 0);
     if (all == 0) return DSF_OK;
-    return launch(stream, all, select_threads, bytes, select_merges<SOURCE>, job, of_topk, of_pool,
-                  first);
+    return launch_early(stream, {all, select_threads, bytes}, select_merges<SOURCE>, job, of_topk,
+                        of_pool, first);
 }
 
 } // namespace

@@ -74,11 +74,7 @@ template <typename OPERANDS>
 dsf_status launch(const dsf_launch *lc, const OPERANDS &p, const shape &d)
 {
     dim3 grid(dsf_blocks(d.columns, warps), min(dsf_blocks(d.n, rows), unsigned(most_y)));
-    OPERANDS operands = p;
-    shape sizes = d;
-    void *args[] = {&operands, &sizes};
-    return linear_plain::launch_early(reinterpret_cast<const void *>(linear_kernel<OPERANDS>), grid,
-                                      32 * warps, dsf_stream(lc), args);
+    return launch_early(dsf_stream(lc), {grid, 32 * warps}, linear_kernel<OPERANDS>, p, d);
 }
 
 template <typename RESULT> dsf_status launch_bf16(const dsf_launch *lc, const void *args)

@@ -194,11 +194,10 @@ template <typename RESULT, bool GROUPED, int N, int SHARE> dsf_status launch_man
     if (tiles > INT32_MAX)
         return DSF_FAIL(DSF_EINVAL, "linear: %lld tiles, at most 2^31 - 1", (long long)tiles);
     p.tiles = int(tiles);
-    RESULT *out = static_cast<RESULT *>(j.out);
-    void *args[] = {&w, &x, &p, &out};
-    int64_t blocks = min(tiles, int64_t(multiprocessors() / SHARE)) * SHARE;
-    const void *kernel = reinterpret_cast<const void *>(many_kernel<RESULT, GROUPED, N, SHARE>);
-    return launch(kernel, blocks, threads, SHARE, j, args);
+    int processors = 0;
+    DSF_TRY(dsf_multiprocessors(&processors));
+    int64_t blocks = min(tiles, int64_t(processors / SHARE)) * SHARE;
+    return launch(many_kernel<RESULT, GROUPED, N, SHARE>, blocks, threads, SHARE, j, w, x, p);
 }
 
 template <typename RESULT, bool GROUPED, int N> dsf_status choose_share(const job &j)

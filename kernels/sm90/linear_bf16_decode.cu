@@ -228,16 +228,15 @@ template <int N, typename RESULT> dsf_status launch_few(const job &j)
 {
     CUtensorMap w, x;
     DSF_TRY(map_operands(j, &w, &x, N));
-    RESULT *out = static_cast<RESULT *>(j.out);
     const dsf_linear_tile &t = j.tile;
     int64_t token_tiles = (j.n + N - 1) / N, tiles = (j.o + columns - 1) / columns * token_tiles;
     if (tiles > INT32_MAX / 16)
         return DSF_FAIL(DSF_EINVAL, "linear: %lld tiles, at most 2^27", (long long)tiles);
     shape p = {j.n, j.k, j.o, int(token_tiles), int(tiles), t.cluster, t.each, t.stages};
-    int64_t blocks = t.cluster > 1 ? tiles * t.cluster : min(tiles, int64_t(multiprocessors()));
-    void *args[] = {&w, &x, &p, &out};
-    const void *kernel = reinterpret_cast<const void *>(few_kernel<N, RESULT>);
-    return launch(kernel, blocks, threads, t.cluster, j, args);
+    int processors = 0;
+    DSF_TRY(dsf_multiprocessors(&processors));
+    int64_t blocks = t.cluster > 1 ? tiles * t.cluster : min(tiles, int64_t(processors));
+    return launch(few_kernel<N, RESULT>, blocks, threads, t.cluster, j, w, x, p);
 }
 
 template <typename RESULT> dsf_status choose_tokens(const job &j)

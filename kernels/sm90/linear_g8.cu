@@ -296,9 +296,8 @@ dsf_status pack(const dsf_launch *lc, const dsf_linear_g8_args *a)
     auto x = data_of<const uint8_t>(a->x);
     auto out = reinterpret_cast<uint4 *>(lc->scratch);
     unsigned blocks = dsf_blocks(n * k / 16, 256);
-    if ((k + k / 32) % 8 == 0)
-        return g8::launch_overlapped(pack_codes<uint2>, lc, blocks, 256, out, x, n, int(k));
-    return g8::launch_overlapped(pack_codes<uint32_t>, lc, blocks, 256, out, x, n, int(k));
+    auto kernel = (k + k / 32) % 8 == 0 ? pack_codes<uint2> : pack_codes<uint32_t>;
+    return launch_early(dsf_stream(lc), {blocks, 256}, kernel, out, x, n, int(k));
 }
 
 } // namespace
@@ -316,8 +315,8 @@ extern "C" dsf_status dsf_linear_g8_sm90fp8(const dsf_launch *lc, const void *ar
     DSF_TRY(g8::make_maps(&m, q, t, t.direct ? a->x.data : lc->scratch, t.direct ? k + k / 32 : k,
                           OUTPUTS / t.cluster));
     g8::operands p = g8::make_operands(q, t);
-    return t.cluster == 1 ? g8::launch(linear_g8<1>, lc, t, THREADS, sizeof(shared_memory), m, p)
-                          : g8::launch(linear_g8<2>, lc, t, THREADS, sizeof(shared_memory), m, p);
+    auto kernel = t.cluster == 1 ? linear_g8<1> : linear_g8<2>;
+    return g8::launch(lc, t, THREADS, sizeof(shared_memory), kernel, m, p);
 }
 
 extern "C" dsf_status dsf_linear_g8_pair_sm90fp8(const dsf_launch *lc, const void *args)

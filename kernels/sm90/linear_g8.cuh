@@ -202,47 +202,13 @@ static inline operands make_operands(const problem &q, const dsf_g8_tile &t)
     return p;
 }
 
-/* Queues a kernel that may start before the one in front of it ends. */
-template <typename KERNEL, typename... ARGS>
-static inline dsf_status launch_overlapped(KERNEL *kernel, const dsf_launch *lc, unsigned blocks,
-                                           unsigned threads, const ARGS &...args)
+/* Queues a kernel over the blocks and clusters of a tile. */
+static inline dsf_status launch(const dsf_launch *lc, const dsf_g8_tile &t, int threads,
+                                size_t shared, void (*kernel)(maps, operands), const maps &m,
+                                const operands &p)
 {
-    cudaLaunchAttribute attr[1] = {};
-    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr[0].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.stream = dsf_stream(lc);
-    config.attrs = attr;
-    config.numAttrs = 1;
-    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, args...));
-    return DSF_OK;
-}
-
-/* The same with shared memory, blocks and clusters as the tile says. */
-template <typename KERNEL>
-static inline dsf_status launch(KERNEL *kernel, const dsf_launch *lc, const dsf_g8_tile &t,
-                                int threads, size_t shared, const maps &m, const operands &p)
-{
-    DSF_CUDA_TRY(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-    cudaLaunchAttribute attr[2] = {};
-    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr[0].val.programmaticStreamSerializationAllowed = 1;
-    attr[1].id = cudaLaunchAttributeClusterDimension;
-    attr[1].val.clusterDim.x = unsigned(t.cluster);
-    attr[1].val.clusterDim.y = 1;
-    attr[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(unsigned(t.blocks));
-    config.blockDim = dim3(unsigned(threads));
-    config.dynamicSmemBytes = shared;
-    config.stream = dsf_stream(lc);
-    config.attrs = attr;
-    config.numAttrs = t.cluster > 1 ? 2 : 1;
-    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, m, p));
-    return DSF_OK;
+    launch_shape l = {unsigned(t.blocks), unsigned(threads), shared, unsigned(t.cluster)};
+    return launch_early(dsf_stream(lc), l, kernel, m, p);
 }
 
 dsf_status launch_decode(const dsf_launch *lc, const problem &q, const dsf_g8_tile &t);

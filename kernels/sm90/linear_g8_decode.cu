@@ -257,8 +257,8 @@ dsf_status launch_tokens(const dsf_launch *lc, const g8::maps &m, const g8::oper
                          const dsf_g8_tile &t)
 {
     using T = tile<TOKENS>;
-    return g8::launch(linear_g8_decode<TOKENS>, lc, t, T::THREADS,
-                      sizeof(typename T::shared_memory), m, p);
+    return g8::launch(lc, t, T::THREADS, sizeof(typename T::shared_memory),
+                      linear_g8_decode<TOKENS>, m, p);
 }
 
 } // namespace

@@ -332,8 +332,8 @@ dsf_status launch_tile(const dsf_launch *lc, const g8::maps &m, const g8::operan
                        const dsf_g8_tile &t)
 {
     using T = tile<TOKENS, SLICES>;
-    return g8::launch(linear_g8_slices<TOKENS, SLICES>, lc, t, T::THREADS,
-                      sizeof(typename T::shared_memory), m, p);
+    return g8::launch(lc, t, T::THREADS, sizeof(typename T::shared_memory),
+                      linear_g8_slices<TOKENS, SLICES>, m, p);
 }
 
 } // namespace

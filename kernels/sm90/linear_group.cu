@@ -434,10 +434,7 @@ template <int N> dsf_status launch_few(const job &j, shape p)
     DSF_TRY(dsf_tensormap_bytes(&w, mw, CU_TENSOR_MAP_SWIZZLE_128B));
     DSF_TRY(dsf_tensormap_bytes(&x, mx, CU_TENSOR_MAP_SWIZZLE_128B));
     p.token_tiles = int((j.n + N - 1) / N);
-    uint16_t *out = static_cast<uint16_t *>(j.out);
-    void *args[] = {&w, &x, &p, &out};
-    return launch(reinterpret_cast<const void *>(few_kernel<N>),
-                  j.groups * p.column_tiles * p.token_tiles, threads, 1, j, args);
+    return launch(few_kernel<N>, j.groups * p.column_tiles * p.token_tiles, threads, 1, j, w, x, p);
 }
 
 dsf_status run_few_rows(const job &j)
@@ -460,12 +457,8 @@ dsf_status run_few_rows(const job &j)
 dsf_status expand_weights(const job &j)
 {
     int64_t n = j.groups * j.o * j.k;
-    const uint8_t *codes = j.plain.w, *scales = j.plain.s;
-    uint16_t *out = static_cast<uint16_t *>(const_cast<void *>(j.w));
-    int64_t k = j.k;
-    void *args[] = {&codes, &scales, &out, &n, &k};
-    return linear_plain::launch_early(reinterpret_cast<const void *>(expand_kernel),
-                                      dim3(dsf_blocks(n / 16, 256)), 256, j.stream, args);
+    return launch_early(j.stream, {dsf_blocks(n / 16, 256), 256}, expand_kernel, j.plain.w,
+                        j.plain.s, static_cast<uint16_t *>(const_cast<void *>(j.w)), n, j.k);
 }
 
 } // namespace

@@ -14,23 +14,6 @@ struct shape {
     int64_t n, columns, k;
 };
 
-/* The kernel may start while the one before ends: it waits itself (griddepcontrol_wait). */
-static inline dsf_status launch_early(const void *kernel, dim3 grid, int threads,
-                                      cudaStream_t stream, void **args)
-{
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = dim3(unsigned(threads));
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = 1;
-    DSF_CUDA_TRY(cudaLaunchKernelExC(&config, kernel, args));
-    return DSF_OK;
-}
-
 /* Column g * o + j reads group g of x; o % 32 == 0, so that the scale rows run on over groups. */
 struct grouped {
     const uint16_t *x;

@@ -159,39 +159,16 @@ struct ring {
 };
 
 /* blocks of `threads`, in clusters; the kernel starts while the one before ends. */
-static inline dsf_status launch(const void *kernel, int64_t blocks, int threads, int cluster,
-                                const job &j, void **args)
+template <typename RESULT, typename SHAPE>
+static inline dsf_status launch(void (*kernel)(CUtensorMap, CUtensorMap, SHAPE, RESULT *),
+                                int64_t blocks, int threads, int cluster, const job &j,
+                                const CUtensorMap &w, const CUtensorMap &x, const SHAPE &p)
 {
     if (blocks > INT32_MAX)
         return DSF_FAIL(DSF_EINVAL, "linear: %lld blocks, at most 2^31 - 1", (long long)blocks);
-    cudaLaunchAttribute attribute[2];
-    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[0].val.programmaticStreamSerializationAllowed = 1;
-    attribute[1].id = cudaLaunchAttributeClusterDimension;
-    attribute[1].val.clusterDim = {unsigned(cluster), 1, 1};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(unsigned(blocks));
-    config.blockDim = dim3(unsigned(threads));
-    config.dynamicSmemBytes = size_t(j.tile.shared);
-    config.stream = j.stream;
-    config.attrs = attribute;
-    config.numAttrs = 2;
-    DSF_CUDA_TRY(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, j.tile.shared));
-    if (cluster > 8) /* the portable most */
-        DSF_CUDA_TRY(
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-    DSF_CUDA_TRY(cudaLaunchKernelExC(&config, kernel, args));
-    return DSF_OK;
-}
-
-static inline int multiprocessors()
-{
-    int device = 0, count = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
-        return 1;
-    return count;
+    launch_shape l = {unsigned(blocks), unsigned(threads), size_t(j.tile.shared),
+                      unsigned(cluster)};
+    return launch_early(j.stream, l, kernel, w, x, p, static_cast<RESULT *>(j.out));
 }
 
 } // namespace linear_tc

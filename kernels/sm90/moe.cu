@@ -162,7 +162,8 @@ extern "C" dsf_status dsf_route_sm90(const dsf_launch *lc, const void *args)
     int64_t threads = (e + 31) / 32 * 32;
     if (threads > ROUTE_MOST_THREADS) threads = ROUTE_MOST_THREADS;
     size_t bytes = size_t(2 * e + 2 * k) * 4;
-    return queue(lc, route_kernel, unsigned(a->z.dim[0]), unsigned(threads), bytes, r);
+    return launch_early(dsf_stream(lc), {unsigned(a->z.dim[0]), unsigned(threads), bytes},
+                        route_kernel, r);
 }
 
 /* ---- swiglu ---- */
@@ -174,8 +175,8 @@ __device__ inline float swiglu(float g, float v, float limit)
 
 template <bool VEC>
 static __global__ void __launch_bounds__(FLAT_THREADS)
-    swiglu_kernel(uint16_t *out, const uint16_t *g, const uint16_t *v, unsigned items,
-                  unsigned chunks, unsigned d, float limit)
+    swiglu_kernel(uint16_t *out, const uint16_t *g, const uint16_t *v, float limit, unsigned items,
+                  unsigned chunks, unsigned d)
 {
     begin();
     row_chunk at;
@@ -194,13 +195,9 @@ extern "C" dsf_status dsf_swiglu_sm90(const dsf_launch *lc, const void *args)
     const dsf_swiglu_args *a = static_cast<const dsf_swiglu_args *>(args);
     uint16_t *out = data_of<uint16_t>(a->out);
     const uint16_t *g = data_of<uint16_t>(a->g), *v = data_of<uint16_t>(a->v);
-    int64_t d = a->out.dim[1], items = a->out.dim[0] * chunks_of(d);
-    bool vec = d % CHUNK == 0 && aligned_to(out, 16) && aligned_to(g, 16) && aligned_to(v, 16);
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
-    auto kernel = vec ? swiglu_kernel<true> : swiglu_kernel<false>;
-    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, g, v, unsigned(items),
-                 unsigned(chunks_of(d)), unsigned(d), a->limit);
+    int64_t n = a->out.dim[0], d = a->out.dim[1];
+    auto kernel = whole_chunks(d, out, g, v) ? swiglu_kernel<true> : swiglu_kernel<false>;
+    return launch_chunks(lc, n, d, kernel, out, g, v, a->limit);
 }
 
 /* ---- moe_sum ---- */
@@ -209,8 +206,8 @@ enum { AHEAD = 4 }; /* chunks of y in flight a thread */
 
 template <bool VEC>
 static __global__ void __launch_bounds__(FLAT_THREADS)
-    moe_sum_kernel(uint16_t *out, const uint16_t *y, const uint16_t *shared, unsigned items,
-                   unsigned chunks, unsigned d, unsigned k)
+    moe_sum_kernel(uint16_t *out, const uint16_t *y, const uint16_t *shared, unsigned k,
+                   unsigned items, unsigned chunks, unsigned d)
 {
     begin();
     row_chunk at;
@@ -235,11 +232,7 @@ extern "C" dsf_status dsf_moe_sum_sm90(const dsf_launch *lc, const void *args)
     const dsf_moe_sum_args *a = static_cast<const dsf_moe_sum_args *>(args);
     uint16_t *out = data_of<uint16_t>(a->out);
     const uint16_t *y = data_of<uint16_t>(a->y), *shared = data_of<uint16_t>(a->shared);
-    int64_t d = a->out.dim[1], items = a->out.dim[0] * chunks_of(d);
-    bool vec = d % CHUNK == 0 && aligned_to(out, 16) && aligned_to(y, 16) && aligned_to(shared, 16);
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
-    auto kernel = vec ? moe_sum_kernel<true> : moe_sum_kernel<false>;
-    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, y, shared, unsigned(items),
-                 unsigned(chunks_of(d)), unsigned(d), unsigned(a->y.dim[1]));
+    int64_t n = a->out.dim[0], d = a->out.dim[1];
+    auto kernel = whole_chunks(d, out, y, shared) ? moe_sum_kernel<true> : moe_sum_kernel<false>;
+    return launch_chunks(lc, n, d, kernel, out, y, shared, unsigned(a->y.dim[1]));
 }

@@ -58,8 +58,7 @@ extern "C" dsf_status dsf_rms_norm_sm90(const dsf_launch *lc, const void *args)
     const uint16_t *x = data_of<uint16_t>(a->x), *w = data_of<uint16_t>(a->w);
     int64_t d = a->x.dim[1], threads = 32 * ((chunks_of(d) + 32 * KEPT - 1) / (32 * KEPT));
     if (threads > MAX_THREADS) threads = MAX_THREADS;
-    bool vec = d % CHUNK == 0 && aligned_to(out, 16) && aligned_to(x, 16) && aligned_to(w, 16);
-    auto kernel = vec ? rms_norm_kernel<true> : rms_norm_kernel<false>;
-    return queue(lc, kernel, unsigned(a->x.dim[0]), unsigned(threads), 0, out, x, w, unsigned(d),
-                 a->eps);
+    auto kernel = whole_chunks(d, out, x, w) ? rms_norm_kernel<true> : rms_norm_kernel<false>;
+    return launch_early(dsf_stream(lc), {unsigned(a->x.dim[0]), unsigned(threads)}, kernel, out, x,
+                        w, unsigned(d), a->eps);
 }

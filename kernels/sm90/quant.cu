@@ -114,11 +114,9 @@ template <quant_format F> static dsf_status quant(const dsf_launch *lc, const vo
 {
     const dsf_quant_args *a = static_cast<const dsf_quant_args *>(args);
     int64_t d = a->x.dim[2], items = dsf_tensor_rows(&a->x) * (d / CHUNK);
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
-    return queue(lc, quant_kernel<F>, blocks, FLAT_THREADS, 0, data_of<uint8_t>(a->out),
-                 data_of<const uint16_t>(a->x), unsigned(items), unsigned(d / CHUNK),
-                 unsigned(dsf_dtype_bytes(a->out.dtype, d)));
+    return launch_flat(lc, items, quant_kernel<F>, data_of<uint8_t>(a->out),
+                       data_of<const uint16_t>(a->x), unsigned(items), unsigned(d / CHUNK),
+                       unsigned(dsf_dtype_bytes(a->out.dtype, d)));
 }
 
 extern "C" dsf_status dsf_quant_q8_sm90(const dsf_launch *lc, const void *args)

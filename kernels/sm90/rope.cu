@@ -59,10 +59,9 @@ extern "C" dsf_status dsf_rope_table_sm90(const dsf_launch *lc, const void *args
 {
     const dsf_rope_table_args *a = static_cast<const dsf_rope_table_args *>(args);
     int64_t f = a->freq.dim[0], items = a->pos.dim[0] * f;
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, items));
-    return queue(lc, rope_table_kernel, blocks, FLAT_THREADS, 0, data_of<float2>(a->cs),
-                 data_of<int32_t>(a->pos), data_of<float>(a->freq), unsigned(items), unsigned(f));
+    return launch_flat(lc, items, rope_table_kernel, data_of<float2>(a->cs),
+                       data_of<int32_t>(a->pos), data_of<float>(a->freq), unsigned(items),
+                       unsigned(f));
 }
 
 __device__ inline uint32_t rotate(float re, float im, float c, float s)
@@ -128,12 +127,9 @@ extern "C" dsf_status dsf_rope_sm90(const dsf_launch *lc, const void *args)
     const float *cs = data_of<float>(a->cs);
     int64_t heads = a->x.dim[0] * a->x.dim[1], d = a->x.dim[2], f = a->cs.dim[1];
     int64_t plain = d - 2 * f;
-    bool vec = d % CHUNK == 0 && f % 4 == 0 && aligned_to(out, 16) && aligned_to(x, 16) &&
-               aligned_to(cs, 16);
+    bool vec = f % 4 == 0 && whole_chunks(d, out, x, cs);
     int64_t first = vec && out == x ? plain : 0;
     int64_t per_head = vec ? (d - first) / CHUNK : plain + f;
-    unsigned blocks = 0;
-    DSF_TRY(flat_grid(&blocks, heads * per_head));
     rope_shape shape = {unsigned(heads * per_head),
                         unsigned(a->x.dim[1]),
                         unsigned(d),
@@ -143,5 +139,5 @@ extern "C" dsf_status dsf_rope_sm90(const dsf_launch *lc, const void *args)
                         unsigned(per_head),
                         a->inverse ? -1.0f : 1.0f};
     auto kernel = vec ? rope_chunks : rope_pairs;
-    return queue(lc, kernel, blocks, FLAT_THREADS, 0, out, x, cs, shape);
+    return launch_flat(lc, heads * per_head, kernel, out, x, cs, shape);
 }

@@ -77,8 +77,8 @@ __device__ inline double block_sum(double x, double *scratch)
     return sum;
 }
 
-/* First in every kernel of queue(): what follows in the stream may start, and this one waits until
- * what came before has written all it writes. */
+/* First in every kernel of this header's launches: what follows in the stream may start, and this
+ * one waits until what came before has written all it writes. */
 __device__ inline void begin()
 {
     ptx::griddepcontrol_launch_dependents();
@@ -106,41 +106,31 @@ static inline dsf_status flat_grid(unsigned *blocks, int64_t items)
     return DSF_OK;
 }
 
-/* Queues a kernel whose blocks may start before the one in front of it has ended: its first
- * statement is begin(). shared: dynamic shared memory; cluster: blocks of one. */
-template <typename KERNEL, typename... ARGS>
-static inline dsf_status queue_as(const dsf_launch *lc, KERNEL *kernel, dim3 blocks,
-                                  unsigned threads, size_t shared, unsigned cluster, ARGS... args)
+/* Rows of d channels may be moved 16 bytes at a time. */
+template <typename... POINTERS> static inline bool whole_chunks(int64_t d, POINTERS... p)
 {
-    cudaLaunchAttribute how[2] = {};
-    how[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    how[0].val.programmaticStreamSerializationAllowed = 1;
-    how[1].id = cudaLaunchAttributeClusterDimension;
-    how[1].val.clusterDim.x = cluster;
-    how[1].val.clusterDim.y = how[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = blocks;
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
-    config.stream = dsf_stream(lc);
-    config.attrs = how;
-    config.numAttrs = cluster > 1 ? 2 : 1;
-    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, args...));
-    return DSF_OK;
+    return d % CHUNK == 0 && (aligned_to(p, 16) && ...);
 }
 
+/* Queues n threads in blocks of FLAT_THREADS. */
 template <typename KERNEL, typename... ARGS>
-static inline dsf_status queue(const dsf_launch *lc, KERNEL *kernel, dim3 blocks, unsigned threads,
-                               size_t shared, ARGS... args)
+static inline dsf_status launch_flat(const dsf_launch *lc, int64_t n, KERNEL *kernel,
+                                     const ARGS &...args)
 {
-    return queue_as(lc, kernel, blocks, threads, shared, 1, args...);
+    unsigned blocks = 0;
+    DSF_TRY(flat_grid(&blocks, n));
+    return launch_early(dsf_stream(lc), {blocks, FLAT_THREADS}, kernel, args...);
 }
 
+/* One thread a chunk of n rows of d channels; the kernel's last parameters are the number of
+ * chunks in all, in a row, and d. */
 template <typename KERNEL, typename... ARGS>
-static inline dsf_status queue_clusters(const dsf_launch *lc, KERNEL *kernel, dim3 blocks,
-                                        unsigned threads, unsigned cluster, ARGS... args)
+static inline dsf_status launch_chunks(const dsf_launch *lc, int64_t n, int64_t d, KERNEL *kernel,
+                                       const ARGS &...args)
 {
-    return queue_as(lc, kernel, blocks, threads, 0, cluster, args...);
+    int64_t chunks = chunks_of(d);
+    return launch_flat(lc, n * chunks, kernel, args..., unsigned(n * chunks), unsigned(chunks),
+                       unsigned(d));
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* What every kernel file of this folder starts from: the contracts, launch errors, reductions. */
+/* What every kernel file of this folder starts from: the contracts, launches, reductions. */
 #ifndef DSF_SM90_SM90_CUH
 #define DSF_SM90_SM90_CUH
 
@@ -30,6 +30,50 @@ static inline unsigned dsf_blocks(int64_t n, int64_t per_block)
 {
     int64_t blocks = (n + per_block - 1) / per_block;
     return static_cast<unsigned>(blocks < 1 ? 1 : blocks);
+}
+
+/* Of the current device. */
+static inline dsf_status dsf_multiprocessors(int *count)
+{
+    int device = 0;
+    DSF_CUDA_TRY(cudaGetDevice(&device));
+    DSF_CUDA_TRY(cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device));
+    return DSF_OK;
+}
+
+struct launch_shape {
+    dim3 blocks;
+    unsigned threads;     /* of a block */
+    size_t shared = 0;    /* dynamic shared memory, bytes */
+    unsigned cluster = 1; /* blocks of one */
+};
+
+/* Queues a kernel that may start before the one in front of it in the stream has ended: it waits
+ * itself (griddepcontrol_wait) before it touches what another kernel writes or reads. */
+template <typename... PARAMETERS, typename... ARGS>
+static inline dsf_status launch_early(cudaStream_t stream, const launch_shape &l,
+                                      void (*kernel)(PARAMETERS...), const ARGS &...args)
+{
+    if (l.shared > 0)
+        DSF_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          int(l.shared)));
+    if (l.cluster > 8) /* the portable most */
+        DSF_CUDA_TRY(
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    cudaLaunchAttribute how[2] = {};
+    how[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    how[0].val.programmaticStreamSerializationAllowed = 1;
+    how[1].id = cudaLaunchAttributeClusterDimension;
+    how[1].val.clusterDim = {l.cluster, 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = l.blocks;
+    config.blockDim = dim3(l.threads);
+    config.dynamicSmemBytes = l.shared;
+    config.stream = stream;
+    config.attrs = how;
+    config.numAttrs = l.cluster > 1 ? 2 : 1;
+    DSF_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, args...));
+    return DSF_OK;
 }
 
 __device__ inline float warp_sum(float x)
