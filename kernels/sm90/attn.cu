@@ -9,11 +9,12 @@
  * 4 d operations a key and head at about a tenth of the tensor cores' rate: for shapes that
  * attn_prefill.cu and attn_decode.cu do not take, and to judge them by. */
 #include "sm90/attn_list.cuh"
+#include "sm90/tune_attn.h"
 
 namespace
 {
 
-constexpr int HEADS = 8, THREADS = 32 * HEADS, BLOCK = DSF_ATTN_BLOCK, MAX_D = 512;
+constexpr int HEADS = 8, THREADS = 32 * HEADS, BLOCK = DSF_ATTN_BLOCK, MAX_D = DSF_ATTN_MOST_D;
 constexpr int WORDS = MAX_D / 64; /* of a lane: two channels each */
 
 /* Channels 16 g..16 g + 15 of a record as bf16. */

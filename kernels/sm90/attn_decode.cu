@@ -8,7 +8,6 @@
  *
  * Every sum is the chain that attn_prefill.cu has: q k is split by keys, p v by channels. */
 #include "sm90/attn_tile.cuh"
-#include "sm90/tune_attn.h"
 
 namespace
 {
@@ -140,9 +139,9 @@ __device__ inline void fetch(const piece &x, attn::key key)
 {
     if (!key.is_there) return;
     const uint8_t *from = attn::codes_of(key, x.chunk);
-    ptx::cp_async_16(x.at, from, 16);
-    if (!key.is_main) ptx::cp_async_16(x.at ^ 16, from + 16, 16);
-    ptx::cp_async_4(x.at ^ 32, key.record + scale_at(key, x.chunk), 4);
+    ptx::cp_async_16(x.at, from);
+    if (!key.is_main) ptx::cp_async_16(x.at ^ 16, from + 16);
+    ptx::cp_async_4(x.at ^ 32, key.record + scale_at(key, x.chunk));
 }
 
 __device__ inline void expand(const piece &x, attn::key key)
@@ -442,9 +441,7 @@ template <int Q> dsf_status launch(const dsf_launch *lc, const attn::problem &p)
 
 } // namespace
 
-extern "C" dsf_status dsf_attn_decode_sm90(const dsf_launch *lc, const void *args)
+dsf_status attn::spread(const dsf_launch *lc, const attn::problem &p, int quarters)
 {
-    const dsf_attn_args *a = static_cast<const dsf_attn_args *>(args);
-    attn::problem p = attn::problem_of(a);
-    return dsf_attn_tune(a).quarters == 2 ? launch<2>(lc, p) : launch<5>(lc, p);
+    return quarters == 2 ? launch<2>(lc, p) : launch<5>(lc, p);
 }

@@ -8,7 +8,6 @@
  * Two tiles of keys; a tile is handed over in halves of 32 keys. Sums are the tensor cores' own:
  * channels (q k) and keys (p v) ascending, 16 at a time, in one chain per element. */
 #include "sm90/attn_tile.cuh"
-#include "sm90/tune_attn.h"
 
 namespace
 {
@@ -178,7 +177,7 @@ __device__ inline void fetch_part(shared_memory *m, const unit &x, int i)
 {
     const uint8_t *from = x.record + (threadIdx.x & 31) / 8 * 16;
     from += (x.is & (SECOND | IS_MAIN)) == SECOND ? D / 2 : 0;
-    ptx::cp_async_16(ptx::smem(&m->codes[i][threadIdx.x]), from + 64 * i, 16);
+    ptx::cp_async_16(ptx::smem(&m->codes[i][threadIdx.x]), from + 64 * i);
     ptx::cp_async_commit_group();
 }
 
@@ -392,7 +391,7 @@ __device__ inline void rescale_sums(float (&o)[2][64], float2 by)
 __device__ inline void add_tile(float (&o)[2][64], uint32_t p, uint32_t v, int accumulate,
                                 uint64_t (&empty)[2])
 {
-    uint64_t a = ptx::wgmma_desc_128b(p), b = ptx::wgmma_desc_128b(v, PANEL, 1024);
+    uint64_t a = ptx::wgmma_desc_128b(p), b = ptx::wgmma_desc_128b(v, PANEL);
     ptx::wgmma_fence_operand(o[0]);
     ptx::wgmma_fence_operand(o[1]);
     ptx::wgmma_fence();
@@ -471,14 +470,10 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-} // namespace
-
-extern "C" dsf_status dsf_attn_prefill_sm90(const dsf_launch *lc, const void *args)
+dsf_status launch(const dsf_launch *lc, const attn::problem &p, int slots)
 {
-    const dsf_attn_args *a = static_cast<const dsf_attn_args *>(args);
-    attn::problem p = attn::problem_of(a);
     int items = p.n * ((p.h + HEADS - 1) / HEADS), cores = 0;
-    lists k = {reinterpret_cast<uint32_t *>(lc->scratch), nullptr, dsf_attn_tune(a).slots};
+    lists k = {reinterpret_cast<uint32_t *>(lc->scratch), nullptr, slots};
     CUtensorMap map;
     k.tiles = reinterpret_cast<int *>(k.entry + int64_t(p.n) * k.stride);
     DSF_TRY(attn::map_of_q(&map, p));
@@ -488,8 +483,12 @@ extern "C" dsf_status dsf_attn_prefill_sm90(const dsf_launch *lc, const void *ar
     return launch_early(dsf_stream(lc), shape, attend, p, map, k, items);
 }
 
+} // namespace
+
 extern "C" dsf_status dsf_attn_sm90tc(const dsf_launch *lc, const void *args)
 {
-    dsf_attn_tile tile = dsf_attn_tune(static_cast<const dsf_attn_args *>(args));
-    return tile.spread ? dsf_attn_decode_sm90(lc, args) : dsf_attn_prefill_sm90(lc, args);
+    const dsf_attn_args *a = static_cast<const dsf_attn_args *>(args);
+    attn::problem p = attn::problem_of(a);
+    dsf_attn_tile tile = dsf_attn_tune(a);
+    return tile.spread ? attn::spread(lc, p, tile.quarters) : launch(lc, p, tile.slots);
 }

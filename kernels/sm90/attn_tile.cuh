@@ -10,12 +10,12 @@
 #include "sm90/attn_list.cuh"
 #include "sm90/ptx.cuh"
 #include "sm90/tensormap.cuh"
+#include "sm90/tune_attn.h"
 
 namespace attn
 {
 
-constexpr int D = 512, HEADS = 64, BLOCK = DSF_ATTN_BLOCK;
-constexpr int Q8_BYTES = D + D / 32, Q4N_BYTES = D / 2 + D / 16;
+constexpr int D = DSF_ATTN_TILE_D, HEADS = DSF_ATTN_HEADS, BLOCK = DSF_ATTN_BLOCK;
 
 /* ---- records to bf16, exactly: codes are shifted to where bf16 has its exponent, which makes
  * e2m1 2^-126 and e4m3 2^-120 of the value (subnormal codes included), and multiplied back ---- */
@@ -213,6 +213,9 @@ static inline dsf_status map_of_q(CUtensorMap *map, const problem &p)
     return dsf_tensormap_bytes(map, {p.q, int64_t(p.n) * p.h, 2 * D, 2 * D, HEADS, 128},
                                CU_TENSOR_MAP_SWIZZLE_128B);
 }
+
+/* attn_decode.cu; quarters: of dsf_attn_tile. */
+dsf_status spread(const dsf_launch *lc, const problem &p, int quarters);
 
 } // namespace attn
 

@@ -74,11 +74,7 @@ static dsf_status describe(dsf_device_info *info, int device)
 {
     struct cudaDeviceProp p;
     TRY(cudaGetDeviceProperties(&p, device));
-    *info = (dsf_device_info){.major = p.major,
-                              .minor = p.minor,
-                              .multiprocessors = p.multiProcessorCount,
-                              .l2_bytes = p.l2CacheSize,
-                              .memory_bytes = (int64_t)p.totalGlobalMem};
+    *info = (dsf_device_info){.multiprocessors = p.multiProcessorCount, .l2_bytes = p.l2CacheSize};
     (void)snprintf(info->name, sizeof info->name, "%.63s", p.name);
     TRY(cudaDriverGetVersion(&info->driver));
     TRY(cudaRuntimeGetVersion(&info->runtime));

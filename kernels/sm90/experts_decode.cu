@@ -123,10 +123,9 @@ __device__ void copy_stage(shared_memory &s, const copier &c, int slot, int stag
     uint32_t dst = smem(s.codes[slot]) + row * 128 + ((chunk ^ (row % 8)) * 16);
     const uint8_t *from = c.codes + stage * (stage_k / 2);
 #pragma unroll
-    for (int i = 0; i < rows / 16; i++) ptx::cp_async_16(dst + i * 16 * 128, from + i * c.step, 16);
+    for (int i = 0; i < rows / 16; i++) ptx::cp_async_16(dst + i * 16 * 128, from + i * c.step);
     if (t < rows)
-        ptx::cp_async_8(smem(s.scales[slot]) + t * stage_blocks, c.scales + stage * stage_blocks,
-                        8);
+        ptx::cp_async_8(smem(s.scales[slot]) + t * stage_blocks, c.scales + stage * stage_blocks);
 }
 
 /* ---- records: the fifth warp ---- */

@@ -153,13 +153,13 @@ __device__ void copy_units(shared_memory &s, const weight_rows &r, int stage)
     const uint8_t *scales = r.scales + stage * stage_blocks;
 #pragma unroll
     for (int j = 0; j < units; j++)
-        ptx::cp_async_16(dst + j * group_threads * 16, codes + j * r.step, 16);
+        ptx::cp_async_16(dst + j * group_threads * 16, codes + j * r.step);
 #pragma unroll
     for (int j = 0; j < units; j += 4) {
         int mine = j + t % 4;
         if (mine < units)
-            ptx::cp_async_4(smem(&s.raw_scale[slot][unit_row(mine)]), scales + mine * (r.step / 16),
-                            4);
+            ptx::cp_async_4(smem(&s.raw_scale[slot][unit_row(mine)]),
+                            scales + mine * (r.step / 16));
     }
 }
 

@@ -51,13 +51,13 @@ __device__ void copy_records(const expert_params &p, shared_memory &s, const til
         const uint8_t *from = src + f.record[at.row + row + i * rows];
         uint32_t to = dst + i * rows * stage_k + ((byte / 16 ^ (row + i * rows) % 8) * 16);
         if constexpr (COPY == 16)
-            ptx::cp_async_16(to, from, COPY);
+            ptx::cp_async_16(to, from);
         else
-            ptx::cp_async_8(to, from, COPY);
+            ptx::cp_async_8(to, from);
     }
     if (lane < 16)
         ptx::cp_async_4(smem(&s.record_scale[slot][at.warp][lane]),
-                        p.records + (f.record[at.row + lane] + p.k + stage * stage_blocks), 4);
+                        p.records + (f.record[at.row + lane] + p.k + stage * stage_blocks));
 }
 
 /* The lane's fragment of block `block` of the stage at base. */

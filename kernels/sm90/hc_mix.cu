@@ -248,7 +248,7 @@ __device__ inline void start_products(products &sum, const row_words &x, uint32_
     for (int s = 0; s < 4; s++) {
         const int h = s / 2, w = s % 2 * 2;
         const uint32_t a[4] = {x.x0[h][w], x.x8[h][w], x.x0[h][w + 1], x.x8[h][w + 1]};
-        ptx::wgmma<PARTS * MIXES>::bf16_rs<0>(sum.part, a, desc + 2 * s, s > 0);
+        ptx::wgmma<PARTS * MIXES>::bf16_rs(sum.part, a, desc + 2 * s, s > 0);
     }
     ptx::wgmma_commit_group();
 }

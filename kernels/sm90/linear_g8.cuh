@@ -108,9 +108,9 @@ __device__ inline void copy_x(uint32_t to, const operands &p, int rows, int step
         uint32_t at = to + uint32_t(row * STEP + (column ^ (row % 8 * 16)));
         const uint8_t *source = from + int64_t(row) * record + column;
         if (unit == 8)
-            ptx::cp_async_8(at, source, 8);
+            ptx::cp_async_8(at, source);
         else
-            ptx::cp_async_4(at, source, 4);
+            ptx::cp_async_4(at, source);
     }
 }
 

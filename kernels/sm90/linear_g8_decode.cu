@@ -106,8 +106,8 @@ __device__ void feed_scales(typename tile<TOKENS>::shared_memory &sh, const g8::
 #pragma unroll
             for (int i = 0; i < MINE; i++)
                 if (token[i])
-                    ptx::cp_async_4(ptx::smem(&sh.sx[at.slot][lane + 32 * i]), token[i] + s, 4);
-            if (group) ptx::cp_async_4(ptx::smem(&sh.sw[at.slot][lane]), group + s, 4);
+                    ptx::cp_async_4(ptx::smem(&sh.sx[at.slot][lane + 32 * i]), token[i] + s);
+            if (group) ptx::cp_async_4(ptx::smem(&sh.sw[at.slot][lane]), group + s);
             if (!p.direct) g8::copy_x(ptx::smem(sh.x[at.slot]), p, p.n, s, lane);
             ptx::cp_async_mbarrier_arrive_noinc(ptx::smem(&sh.full[at.slot]));
         }

@@ -227,8 +227,7 @@ __device__ inline void multiply_half(float (&part)[N / 2], const operand &a, uin
     uint64_t b = ptx::wgmma_desc_128b(tokens);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int q = 0; q < 4; q++)
-        ptx::wgmma<N>::template bf16_rs<0>(part, a.step[q], b + q * 2, !first || q > 0);
+    for (int q = 0; q < 4; q++) ptx::wgmma<N>::bf16_rs(part, a.step[q], b + q * 2, !first || q > 0);
     ptx::wgmma_commit_group();
 }
 

@@ -19,9 +19,6 @@ __device__ inline uint16_t f32_to_bf16(float x)
 /* Rounds to bf16 and back. */
 __device__ inline float round_bf16(float x) { return bf16_to_f32(f32_to_bf16(x)); }
 
-/* As the model rounds a sum kept in double: to its f32 accumulator, then to bf16. */
-__device__ inline uint16_t f64_to_bf16(double x) { return f32_to_bf16(__double2float_rn(x)); }
-
 /* Two bf16 in one word, the first in the low half. */
 __device__ inline uint32_t pack_bf16(float low, float high)
 {

@@ -32,18 +32,9 @@ __device__ inline void mbarrier_arrive(uint32_t bar)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
-/* Arrives at the same barrier of another block of the cluster. */
-__device__ inline void mbarrier_arrive_cluster(uint32_t bar, uint32_t rank)
-{
-    asm volatile("{\n.reg .b32 a;\n"
-                 "mapa.shared::cluster.u32 a, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [a];\n}" ::"r"(bar),
-                 "r"(rank)
-                 : "memory");
-}
-
-/* The same without making writes of this thread visible there: gives back what was only read. (The
- * release above costs a fence of the whole device.) */
+/* Arrives at the same barrier of another block of the cluster, without making writes of this thread
+ * visible there: gives back what was only read. (A release would cost a fence of the whole device.)
+ */
 __device__ inline void mbarrier_arrive_remote(uint32_t bar, uint32_t rank)
 {
     asm volatile("{\n.reg .b32 a;\n"
@@ -124,23 +115,20 @@ __device__ inline void cp_async_bulk(uint32_t dst, const void *src, uint32_t byt
                  : "memory");
 }
 
-/* 16 bytes past the L1; `valid` bytes are read, the rest is zero. */
-__device__ inline void cp_async_16(uint32_t dst, const void *src, uint32_t valid)
+/* 16 bytes past the L1. */
+__device__ inline void cp_async_16(uint32_t dst, const void *src)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(valid)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");
 }
 
-__device__ inline void cp_async_8(uint32_t dst, const void *src, uint32_t valid)
+__device__ inline void cp_async_8(uint32_t dst, const void *src)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(dst), "l"(src), "r"(valid)
-                 : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(dst), "l"(src) : "memory");
 }
 
-__device__ inline void cp_async_4(uint32_t dst, const void *src, uint32_t valid)
+__device__ inline void cp_async_4(uint32_t dst, const void *src)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(valid)
-                 : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(src) : "memory");
 }
 
 __device__ inline void cp_async_commit_group()
@@ -451,16 +439,6 @@ __device__ inline uint4 ld_global_nc_v4(const void *p)
     uint4 v;
     asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
-    return v;
-}
-
-/* The same, 8 bytes. */
-__device__ inline uint2 ld_global_nc_v2(const void *p)
-{
-    uint2 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-                 : "=r"(v.x), "=r"(v.y)
                  : "l"(p));
     return v;
 }

@@ -1,8 +1,6 @@
 #include "sm90/tune_attn.h"
 
 enum {
-    MOST_D = 512, /* of the simple kernel: its shared memory and registers */
-    TILE_D = 512, /* of the tensor-core kernels */
     /* Rows times groups of heads: measured, ATTN.md. A cluster takes 8 of 132 multiprocessors, so
      * at most 16 are at work at once; a block a row takes the same time whatever their number up to
      * 132, which is that of three or four waves of clusters. */
@@ -12,13 +10,13 @@ enum {
 int dsf_attn_accepts_sm90(const void *args)
 {
     const dsf_attn_args *a = args;
-    return a->q.dim[2] <= MOST_D;
+    return a->q.dim[2] <= DSF_ATTN_MOST_D;
 }
 
 int dsf_attn_accepts_sm90tc(const void *args)
 {
     const dsf_attn_args *a = args;
-    return a->q.dim[2] == TILE_D;
+    return a->q.dim[2] == DSF_ATTN_TILE_D;
 }
 
 static int64_t groups_of(const dsf_attn_args *a)

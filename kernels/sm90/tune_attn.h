@@ -9,9 +9,11 @@ extern "C" {
 #include "ops/attn.h"
 
 enum {
-    DSF_ATTN_CLUSTER = 8,
-    DSF_ATTN_HEADS = 64
-}; /* blocks a row is spread over; heads of a tile */
+    DSF_ATTN_CLUSTER = 8,  /* blocks a row is spread over */
+    DSF_ATTN_HEADS = 64,   /* of a tile */
+    DSF_ATTN_TILE_D = 512, /* what the tensor-core kernels take */
+    DSF_ATTN_MOST_D = 512  /* of the simple kernel: its shared memory and registers */
+};
 
 typedef struct {
     int spread;   /* a row over a cluster (attn_decode.cu), else a block a row (attn_prefill.cu) */
@@ -21,8 +23,6 @@ typedef struct {
 
 /* For arguments that dsf_attn_accepts_sm90tc takes. Rows have the same bits either way. */
 dsf_attn_tile dsf_attn_tune(const dsf_attn_args *a);
-
-dsf_kernel_fn dsf_attn_prefill_sm90, dsf_attn_decode_sm90;
 
 #ifdef __cplusplus
 }

@@ -39,34 +39,31 @@ __device__ inline void hide(int &v) { asm volatile("" : "+r"(v)); }
 
 /* Matrix descriptor of a tile in 128-byte swizzled shared memory (PTX ISA, "Matrix descriptor"):
  * rows of 128 bytes, 8 rows an atom of 1024 bytes, the 16-byte chunk index is xored with row % 8.
- * lbo and sbo in bytes: K-major tiles of 128 bytes along K need sbo = 1024 only (lbo is ignored).
- * A step of 32 bytes along K is +2 on the descriptor. */
-__device__ inline uint64_t wgmma_desc_128b(uint32_t addr, uint32_t lbo = 16, uint32_t sbo = 1024)
+ * lbo in bytes: K-major tiles of 128 bytes along K ignore it. A step of 32 bytes along K is +2 on
+ * the descriptor. */
+__device__ inline uint64_t wgmma_desc_128b(uint32_t addr, uint32_t lbo = 16)
 {
     return static_cast<uint64_t>((addr & 0x3FFFF) >> 4) |
            static_cast<uint64_t>((lbo & 0x3FFFF) >> 4) << 16 |
-           static_cast<uint64_t>((sbo & 0x3FFFF) >> 4) << 32 | static_cast<uint64_t>(1) << 62;
+           static_cast<uint64_t>(1024 >> 4) << 32 | static_cast<uint64_t>(1) << 62;
 }
 
 #define DSF_F8(d, i)                                                                               \
     "+f"((d)[(i)]), "+f"((d)[(i) + 1]), "+f"((d)[(i) + 2]), "+f"((d)[(i) + 3]),                    \
         "+f"((d)[(i) + 4]), "+f"((d)[(i) + 5]), "+f"((d)[(i) + 6]), "+f"((d)[(i) + 7])
-#define DSF_D4(d)   "+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3])
-#define DSF_D8(d)   DSF_F8(d, 0)
-#define DSF_D16(d)  DSF_D8(d), DSF_F8(d, 8)
-#define DSF_D24(d)  DSF_D16(d), DSF_F8(d, 16)
-#define DSF_D32(d)  DSF_D16(d), DSF_F8(d, 16), DSF_F8(d, 24)
-#define DSF_D40(d)  DSF_D32(d), DSF_F8(d, 32)
-#define DSF_D36(d)  DSF_D32(d), "+f"((d)[32]), "+f"((d)[33]), "+f"((d)[34]), "+f"((d)[35])
-#define DSF_D48(d)  DSF_D32(d), DSF_F8(d, 32), DSF_F8(d, 40)
-#define DSF_D64(d)  DSF_D48(d), DSF_F8(d, 48), DSF_F8(d, 56)
-#define DSF_D96(d)  DSF_D64(d), DSF_F8(d, 64), DSF_F8(d, 72), DSF_F8(d, 80), DSF_F8(d, 88)
-#define DSF_D128(d) DSF_D96(d), DSF_F8(d, 96), DSF_F8(d, 104), DSF_F8(d, 112), DSF_F8(d, 120)
+#define DSF_D4(d)  "+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3])
+#define DSF_D8(d)  DSF_F8(d, 0)
+#define DSF_D16(d) DSF_D8(d), DSF_F8(d, 8)
+#define DSF_D32(d) DSF_D16(d), DSF_F8(d, 16), DSF_F8(d, 24)
+#define DSF_D40(d) DSF_D32(d), DSF_F8(d, 32)
+#define DSF_D36(d) DSF_D32(d), "+f"((d)[32]), "+f"((d)[33]), "+f"((d)[34]), "+f"((d)[35])
+#define DSF_D48(d) DSF_D32(d), DSF_F8(d, 32), DSF_F8(d, 40)
+#define DSF_D64(d) DSF_D48(d), DSF_F8(d, 48), DSF_F8(d, 56)
+#define DSF_D96(d) DSF_D64(d), DSF_F8(d, 64), DSF_F8(d, 72), DSF_F8(d, 80), DSF_F8(d, 88)
 
 #define DSF_R4  "%0, %1, %2, %3"
 #define DSF_R8  DSF_R4 ", %4, %5, %6, %7"
 #define DSF_R16 DSF_R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define DSF_R24 DSF_R16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define DSF_R32                                                                                    \
     DSF_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define DSF_R40 DSF_R32 ", %32, %33, %34, %35, %36, %37, %38, %39"
@@ -78,16 +75,12 @@ __device__ inline uint64_t wgmma_desc_128b(uint32_t addr, uint32_t lbo = 16, uin
 #define DSF_R96                                                                                    \
     DSF_R64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "   \
             "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define DSF_R128                                                                                   \
-    DSF_R96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "   \
-            "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
-            "%124, %125, %126, %127"
 
 /* d[64 x N] = a b + (accumulate ? d : 0). ss: a and b by descriptor; rs: a in registers (the m64
- * fragment: 4 words a thread). Both K-major; the _tb forms take b with N contiguous (bf16 only). */
+ * fragment: 4 words a thread). Both K-major; with TB b has N contiguous. */
 template <int N> struct wgmma;
 
-#define DSF_WGMMA(N, NR, A0, A1, A2, A3, A4, A5, A6, REGS, OPS)                                    \
+#define DSF_WGMMA(N, NR, A0, A1, A2, A3, A4, A5, REGS, OPS)                                        \
     template <> struct wgmma<N> {                                                                  \
         static __device__ inline void e4m3_ss(float (&d)[NR], uint64_t a, uint64_t b, int acc)     \
         {                                                                                          \
@@ -115,30 +108,26 @@ template <int N> struct wgmma;
                          : OPS                                                                     \
                          : "l"(a), "l"(b), "r"(acc), "n"(TB));                                     \
         }                                                                                          \
-        template <int TB>                                                                          \
         static __device__ inline void bf16_rs(float (&d)[NR], const uint32_t (&a)[4], uint64_t b,  \
                                               int acc)                                             \
         {                                                                                          \
             asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #A5 ", 0;\n"                         \
                          "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" REGS "}, "   \
-                         "{%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #A4 ", p, 1, 1, %" #A6      \
-                         ";\n}"                                                                    \
+                         "{%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #A4 ", p, 1, 1, 0;\n}"      \
                          : OPS                                                                     \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(acc), "n"(TB)); \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(acc));          \
         }                                                                                          \
     };
 
-DSF_WGMMA(8, 4, 4, 5, 6, 7, 8, 9, 10, DSF_R4, DSF_D4(d))
-DSF_WGMMA(16, 8, 8, 9, 10, 11, 12, 13, 14, DSF_R8, DSF_D8(d))
-DSF_WGMMA(32, 16, 16, 17, 18, 19, 20, 21, 22, DSF_R16, DSF_D16(d))
-DSF_WGMMA(48, 24, 24, 25, 26, 27, 28, 29, 30, DSF_R24, DSF_D24(d))
-DSF_WGMMA(64, 32, 32, 33, 34, 35, 36, 37, 38, DSF_R32, DSF_D32(d))
-DSF_WGMMA(72, 36, 36, 37, 38, 39, 40, 41, 42, DSF_R36, DSF_D36(d))
-DSF_WGMMA(80, 40, 40, 41, 42, 43, 44, 45, 46, DSF_R40, DSF_D40(d))
-DSF_WGMMA(96, 48, 48, 49, 50, 51, 52, 53, 54, DSF_R48, DSF_D48(d))
-DSF_WGMMA(128, 64, 64, 65, 66, 67, 68, 69, 70, DSF_R64, DSF_D64(d))
-DSF_WGMMA(192, 96, 96, 97, 98, 99, 100, 101, 102, DSF_R96, DSF_D96(d))
-DSF_WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134, DSF_R128, DSF_D128(d))
+DSF_WGMMA(8, 4, 4, 5, 6, 7, 8, 9, DSF_R4, DSF_D4(d))
+DSF_WGMMA(16, 8, 8, 9, 10, 11, 12, 13, DSF_R8, DSF_D8(d))
+DSF_WGMMA(32, 16, 16, 17, 18, 19, 20, 21, DSF_R16, DSF_D16(d))
+DSF_WGMMA(64, 32, 32, 33, 34, 35, 36, 37, DSF_R32, DSF_D32(d))
+DSF_WGMMA(72, 36, 36, 37, 38, 39, 40, 41, DSF_R36, DSF_D36(d))
+DSF_WGMMA(80, 40, 40, 41, 42, 43, 44, 45, DSF_R40, DSF_D40(d))
+DSF_WGMMA(96, 48, 48, 49, 50, 51, 52, 53, DSF_R48, DSF_D48(d))
+DSF_WGMMA(128, 64, 64, 65, 66, 67, 68, 69, DSF_R64, DSF_D64(d))
+DSF_WGMMA(192, 96, 96, 97, 98, 99, 100, 101, DSF_R96, DSF_D96(d))
 #undef DSF_WGMMA
 
 /* Integers: d[64 x N] = a b + (accumulate ? d : 0), exact. a in registers, b by descriptor, both
