@@ -5,20 +5,13 @@
 #include "base/mem.h"
 #include "exec/stage.h"
 
-static dsf_tensor tensor_of(const dsf_value *v)
-{
-    dsf_tensor t = {.dtype = v->dtype, .rank = v->rank};
-    memcpy(t.dim, v->dim, sizeof t.dim);
-    return t;
-}
-
 /* Bytes of the largest value that a tap shows. */
 static size_t shown_bytes(const dsf_plan *p)
 {
     size_t most = 0;
     for (int i = 0; i < p->n_steps; i++)
         for (int k = 0; k < p->step[i].n_taps; k++) {
-            dsf_tensor t = tensor_of(&p->value[p->step[i].tap[k].value]);
+            dsf_tensor t = dsf_plan_tensor(&p->value[p->step[i].tap[k].value]);
             size_t bytes = (size_t)dsf_tensor_bytes(&t);
             if (bytes > most) most = bytes;
         }
@@ -32,7 +25,7 @@ size_t dsf_exec_extra_bytes(const dsf_plan *p, size_t *near)
     size_t given = 0;
     for (int i = 0; i < p->n_values; i++)
         if (p->value[i].kind == DSF_VALUE_GIVEN && p->value[i].base == DSF_NO_VAL) {
-            dsf_tensor t = tensor_of(&p->value[i]);
+            dsf_tensor t = dsf_plan_tensor(&p->value[i]);
             given += (size_t)dsf_tensor_bytes(&t);
         }
     size_t staged = dsf_stage_bytes(p);
@@ -46,12 +39,11 @@ static dsf_status open_device(dsf_exec *e)
     dsf_plan *p = e->plan;
     dsf_device *d = e->setup.device;
     DSF_TRY(dsf_space_take(d, &e->input_there, p->input_bytes));
-    e->shown_bytes = shown_bytes(p);
-    DSF_TRY(dsf_space_take_near(d, &e->shown, e->shown_bytes));
+    DSF_TRY(dsf_space_take_near(d, &e->shown, shown_bytes(p)));
     DSF_TRY(dsf_space_take_near(d, &e->result, p->result_bytes));
     for (int i = 0; i < p->n_values; i++) {
         if (p->value[i].kind != DSF_VALUE_GIVEN || p->value[i].base != DSF_NO_VAL) continue;
-        dsf_tensor t = tensor_of(&p->value[i]);
+        dsf_tensor t = dsf_plan_tensor(&p->value[i]);
         e->given[i].bytes = (size_t)dsf_tensor_bytes(&t);
         DSF_TRY(dsf_space_take(d, &e->given[i].there, e->given[i].bytes));
     }
@@ -128,7 +120,7 @@ void dsf_exec_close(dsf_exec *e)
     if (!e->setup.cache_from) dsf_space_drop(d, e->cache, e->plan->cache_bytes);
     if (d) dsf_space_drop(d, e->input_there, e->plan->input_bytes);
     dsf_space_drop_near(d, e->input, e->plan->input_bytes);
-    dsf_space_drop_near(d, e->shown, e->shown_bytes);
+    dsf_space_drop_near(d, e->shown, shown_bytes(e->plan));
     dsf_space_drop_near(d, e->result, e->plan->result_bytes);
     for (int i = 0; e->given && i < e->plan->n_values; i++)
         if (d) dsf_space_drop(d, e->given[i].there, e->given[i].bytes);
@@ -173,7 +165,7 @@ dsf_status dsf_exec_result(const dsf_exec *e, dsf_tap tap, dsf_tensor *out)
                 continue;
             dsf_val v = p->step[i].tap[k].value, base = dsf_plan_base(p, v);
             if (e->setup.device && p->value[base].result == DSF_NO_RESULT) break;
-            *out = tensor_of(&p->value[v]);
+            *out = dsf_plan_tensor(&p->value[v]);
             out->data = e->setup.device ? e->result + p->value[base].result : dsf_exec_data(e, v);
             return DSF_OK;
         }
@@ -188,7 +180,7 @@ bool dsf_exec_cache(const dsf_exec *e, const char *name, dsf_tensor *out)
         const dsf_value *v = &e->plan->value[i];
         if (v->kind != DSF_VALUE_CACHE || v->base != DSF_NO_VAL || strcmp(v->name, name) != 0)
             continue;
-        *out = tensor_of(v);
+        *out = dsf_plan_tensor(v);
         out->data = e->cache + v->offset;
         return true;
     }

@@ -42,7 +42,6 @@ struct dsf_exec {
         size_t bytes;
     } * given;      /* by value index */
     uint8_t *shown; /* device: the tap being shown */
-    size_t shown_bytes;
     uint8_t *result;         /* device: results of the last pass, at the values' own places */
     struct dsf_stage *stage; /* device: table rows on their way, one for each gathering step */
     int n_stages;

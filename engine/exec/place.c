@@ -82,8 +82,7 @@ bool dsf_place_stays(const dsf_step *s, int operand)
 
 static dsf_status add_value(dsf_place *l, const dsf_value *v)
 {
-    dsf_tensor t = {.dtype = v->dtype, .rank = v->rank};
-    memcpy(t.dim, v->dim, sizeof t.dim);
+    dsf_tensor t = dsf_plan_tensor(v);
     const dsf_placed whole = {v->data, (size_t)dsf_tensor_bytes(&t), v->dtype,
                               v->rank > 1 ? v->dim[v->rank - 1] : 0};
     DSF_TRY(add(l, &whole));

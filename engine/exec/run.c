@@ -59,8 +59,7 @@ static const int32_t *label_of(const dsf_exec *e, int rows, bool slot)
 static dsf_status value_view(const dsf_exec *e, dsf_val v, dsf_row_range r, dsf_tensor *t)
 {
     const dsf_value *val = &e->plan->value[v];
-    *t = (dsf_tensor){.dtype = val->dtype, .rank = val->rank};
-    memcpy(t->dim, val->dim, sizeof t->dim);
+    *t = dsf_plan_tensor(val);
     t->data = dsf_exec_data(e, v);
     if (val->rows != DSF_ROWS_NONE) {
         t->data = (uint8_t *)t->data + r.first * dsf_tensor_stride(t);
@@ -127,7 +126,7 @@ static dsf_status stage_step(dsf_exec *e, int i, const dsf_row_range *range, boo
     for (int k = 0; k < e->n_stages; k++) {
         if (dsf_stage_step(e, k) != i) continue;
         if (!staged) DSF_TRY(dsf_stage_run(e, k, range));
-        dsf_stage_bind(e, k, i);
+        dsf_stage_bind(e, k);
     }
     return DSF_OK;
 }
@@ -158,6 +157,14 @@ static dsf_status run_steps(dsf_exec *e, const dsf_row_range *range, const dsf_t
 
 enum { SMALL = 1 << 16 }; /* bytes that travel faster at once than picked one by one */
 
+/* Bytes of a value up to the last row that the pass has of it. */
+static size_t pass_bytes(const dsf_value *v, const dsf_row_range *range)
+{
+    dsf_tensor t = dsf_plan_tensor(v);
+    if (v->rows != DSF_ROWS_NONE) t.dim[0] = range[v->rows].first + range[v->rows].count;
+    return (size_t)dsf_tensor_bytes(&t);
+}
+
 /* The rows of each input that this pass has. Engram rows are staged instead. */
 static dsf_status send_inputs(const dsf_exec *e, const dsf_row_range *range)
 {
@@ -169,11 +176,8 @@ static dsf_status send_inputs(const dsf_exec *e, const dsf_row_range *range)
         if (v->kind != DSF_VALUE_INPUT || v->base != DSF_NO_VAL || v->first < 0 ||
             v->input == DSF_INPUT_ENGRAM)
             continue;
-        dsf_tensor t = {.dtype = v->dtype, .rank = v->rank};
-        memcpy(t.dim, v->dim, sizeof t.dim);
-        if (v->rows != DSF_ROWS_NONE) t.dim[0] = range[v->rows].first + range[v->rows].count;
         DSF_TRY(dsf_device_put(d, e->input_there + v->offset, e->input + v->offset,
-                               (size_t)dsf_tensor_bytes(&t)));
+                               pass_bytes(v, range)));
     }
     return DSF_OK;
 }
@@ -187,8 +191,7 @@ static dsf_status send(dsf_exec *e, const dsf_row_range *range)
     for (int i = 0; i < p->n_values; i++) {
         const struct dsf_given *g = &e->given[i];
         if (!g->data || p->value[i].first < 0) continue;
-        dsf_tensor t = {.dtype = p->value[i].dtype, .rank = p->value[i].rank};
-        memcpy(t.dim, p->value[i].dim, sizeof t.dim);
+        dsf_tensor t = dsf_plan_tensor(&p->value[i]);
         size_t bytes = (size_t)(g->rows * dsf_tensor_stride(&t));
         DSF_TRY(dsf_device_put(d, g->there, g->data, bytes < g->bytes ? bytes : g->bytes));
     }
@@ -202,11 +205,8 @@ static dsf_status fetch(const dsf_exec *e, const dsf_row_range *range)
     for (int i = 0; i < p->n_values; i++) {
         const dsf_value *v = &p->value[i];
         if (v->result == DSF_NO_RESULT || v->base != DSF_NO_VAL) continue;
-        dsf_tensor t = {.dtype = v->dtype, .rank = v->rank};
-        memcpy(t.dim, v->dim, sizeof t.dim);
-        if (v->rows != DSF_ROWS_NONE) t.dim[0] = range[v->rows].first + range[v->rows].count;
         DSF_TRY(dsf_device_get(e->setup.device, e->result + v->result, dsf_exec_data(e, i),
-                               (size_t)dsf_tensor_bytes(&t)));
+                               pass_bytes(v, range)));
     }
     return dsf_device_wait(e->setup.device);
 }

@@ -44,20 +44,13 @@ size_t dsf_stage_bytes(const dsf_plan *p)
     return sum;
 }
 
-static dsf_val operand(const dsf_step *s, size_t offset)
-{
-    for (int k = 0; k < s->op->n_operands; k++)
-        if (s->op->operand[k].offset == offset) return s->operand[k];
-    return DSF_NO_VAL;
-}
-
 static dsf_status open_one(dsf_exec *e, struct dsf_stage *g, int i)
 {
     const dsf_step *s = &e->plan->step[i];
     *g = (struct dsf_stage){.step = i, .shape = shape_of(e->plan, s)};
-    g->rows = operand(s, offsetof(dsf_engram_gather_args, rows));
-    g->table = operand(s, offsetof(dsf_engram_gather_args, table));
-    g->scale = operand(s, offsetof(dsf_engram_gather_args, s));
+    g->rows = dsf_plan_operand(s, offsetof(dsf_engram_gather_args, rows));
+    g->table = dsf_plan_operand(s, offsetof(dsf_engram_gather_args, table));
+    g->scale = dsf_plan_operand(s, offsetof(dsf_engram_gather_args, s));
     size_t places = 64;
     while (places < 2 * (size_t)g->shape.rows) places *= 2;
     g->mask = places - 1;
@@ -167,11 +160,10 @@ dsf_status dsf_stage_run(dsf_exec *e, int k, const dsf_row_range *range)
 
 int dsf_stage_step(const dsf_exec *e, int k) { return e->stage[k].step; }
 
-void dsf_stage_bind(dsf_exec *e, int k, int i)
+void dsf_stage_bind(dsf_exec *e, int k)
 {
     const struct dsf_stage *g = &e->stage[k];
-    if (g->step != i) return;
-    dsf_engram_gather_args *a = (void *)(e->plan->args + e->plan->step[i].args);
+    dsf_engram_gather_args *a = (void *)(e->plan->args + e->plan->step[g->step].args);
     int64_t first =
         ((uint8_t *)a->rows.data - dsf_exec_data(e, g->rows)) / (int64_t)sizeof(int64_t);
     a->rows.data = g->there + (size_t)first * sizeof(int64_t);

@@ -14,7 +14,7 @@ void dsf_stage_close(dsf_exec *e);
  * device meanwhile computes what was queued before. */
 DSF_MUST dsf_status dsf_stage_run(dsf_exec *e, int k, const dsf_row_range *range);
 int dsf_stage_step(const dsf_exec *e, int k);
-/* Points stage k's step to the staged table, when it is step i. */
-void dsf_stage_bind(dsf_exec *e, int k, int i);
+/* Points stage k's step to the staged table. */
+void dsf_stage_bind(dsf_exec *e, int k);
 
 #endif

@@ -12,24 +12,18 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/mix.h"
 #include "base/num.h"
 
 /* ---- counter generator ---- */
 
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-static uint64_t draw(uint64_t key, uint64_t i) { return mix(key + i * 0x9e3779b97f4a7c15u); }
+static uint64_t draw(uint64_t key, uint64_t i) { return dsf_mix64(key + i * 0x9e3779b97f4a7c15u); }
 
 static uint64_t make_key(uint64_t seed, const char *name)
 {
     uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
     for (const char *s = name; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    return mix(h ^ mix(seed + 0x9e3779b97f4a7c15u));
+    return dsf_mix64(h ^ dsf_mix64(seed + 0x9e3779b97f4a7c15u));
 }
 
 /* In [-1, 1). */
@@ -257,7 +251,7 @@ static double spread_factor(uint64_t key, int64_t d, int64_t i)
     double v = factor[(u >> 40) % 7];
     for (int o = 0; o < OUTLIERS; o++)
         if (i == outlier(key, d, o)) v = 16;
-    return v * (1 + 0.15 * gauss(mix(u)));
+    return v * (1 + 0.15 * gauss(dsf_mix64(u)));
 }
 
 static double spread_scale(uint64_t key, int64_t d, double rms)

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "base/mix.h"
 
 static bool same_shape(const dsf_name *want, const dsf_tensor *have)
 {
@@ -82,13 +83,6 @@ typedef struct {
     bool scale;
 } filling;
 
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return x ^ x >> 31;
-}
-
 /* Codes of all signs, exponent fields 5..8; scales 2^-7 to 2^-4. */
 static void fill_piece(void *arg, int64_t piece, int worker)
 {
@@ -97,14 +91,13 @@ static void fill_piece(void *arg, int64_t piece, int worker)
     const uint64_t ones = 0x0101010101010101u;
     size_t from = (size_t)piece * PIECE, to = from + PIECE < f->bytes ? from + PIECE : f->bytes;
     for (size_t i = from; i < to; i += 8) {
-        uint64_t bits = mix(f->seed + i * 0x9E3779B97F4A7C15u);
+        uint64_t bits = dsf_mix64(f->seed + i * 0x9E3779B97F4A7C15u);
         bits = f->scale ? (bits & 0x03 * ones) + 120 * ones : (bits & 0x9F * ones) + 0x28 * ones;
         memcpy(f->at + i, &bits, to - i < 8 ? to - i : 8);
     }
 }
 
-static dsf_status make_table(dsf_weights *w, const dsf_name *n, dsf_tensor *t, uint64_t seed,
-                             dsf_pool *pool)
+static dsf_status map_table(dsf_weights *w, const dsf_name *n, dsf_tensor *t)
 {
     void *p = NULL;
     if (w->n_tables == (int)(sizeof w->table / sizeof *w->table))
@@ -112,13 +105,11 @@ static dsf_status make_table(dsf_weights *w, const dsf_name *n, dsf_tensor *t, u
     DSF_TRY(dsf_mem_map(&p, (size_t)n->bytes));
     w->table[w->n_tables] = p;
     w->table_size[w->n_tables++] = (size_t)n->bytes;
-    filling f = {p, (size_t)n->bytes, mix(seed + (uint64_t)w->n_tables), n->scale};
-    dsf_pool_run(pool, (n->bytes + PIECE - 1) / PIECE, fill_piece, &f);
     t->data = p;
     return DSF_OK;
 }
 
-static dsf_status make_all(dsf_weights *w, uint64_t seed, dsf_pool *pool)
+static dsf_status name_all(dsf_weights *w)
 {
     dsf_names it = dsf_names_begin(w->config);
     dsf_name n;
@@ -134,7 +125,7 @@ static dsf_status make_all(dsf_weights *w, uint64_t seed, dsf_pool *pool)
     while (dsf_names_next(&it, &n)) {
         dsf_tensor t = {.dtype = n.dtype, .rank = n.rank, .data = w->reserved + at};
         memcpy(t.dim, n.dim, sizeof t.dim);
-        if (n.role == DSF_ROLE_ENGRAM_EMBED) DSF_TRY(make_table(w, &n, &t, seed, pool));
+        if (n.role == DSF_ROLE_ENGRAM_EMBED) DSF_TRY(map_table(w, &n, &t));
         put(w, &n, &t);
         at += ((size_t)n.bytes + APART) / APART * APART;
         w->mapped_bytes += n.bytes;
@@ -142,14 +133,33 @@ static dsf_status make_all(dsf_weights *w, uint64_t seed, dsf_pool *pool)
     return DSF_OK;
 }
 
-dsf_status dsf_weights_open_synthetic(dsf_weights *w, const dsf_config *c, uint64_t seed,
-                                      dsf_pool *pool)
+dsf_status dsf_weights_open_synthetic(dsf_weights *w, const dsf_config *c)
 {
     dsf_status st = take_tables(w, c);
-    if (st == DSF_OK) st = make_all(w, seed, pool);
+    if (st == DSF_OK) st = name_all(w);
     if (st == DSF_OK) return st;
     dsf_weights_close(w);
     return dsf_error_pass(st, DSF_HERE);
+}
+
+int64_t dsf_weights_synthetic_tables(const dsf_weights *w)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < w->n_tables; i++) sum += (int64_t)w->table_size[i];
+    return sum;
+}
+
+void dsf_weights_fill_synthetic(dsf_weights *w, uint64_t seed, dsf_pool *pool)
+{
+    dsf_names it = dsf_names_begin(w->config);
+    dsf_name n;
+    int i = 0;
+    while (dsf_names_next(&it, &n)) {
+        if (n.role != DSF_ROLE_ENGRAM_EMBED) continue;
+        filling f = {w->table[i], (size_t)n.bytes, dsf_mix64(seed + (uint64_t)i + 1), n.scale};
+        dsf_pool_run(pool, (n.bytes + PIECE - 1) / PIECE, fill_piece, &f);
+        i++;
+    }
 }
 
 int64_t dsf_weights_reserved(const dsf_weights *w, const void *p)

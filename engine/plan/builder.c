@@ -211,13 +211,6 @@ static dsf_status check_operands(const dsf_plan *p, const dsf_op *op, const dsf_
     return DSF_OK;
 }
 
-static void set_tensor(dsf_tensor *t, const dsf_value *v)
-{
-    *t = (dsf_tensor){.dtype = v->dtype, .rank = v->rank};
-    t->data = (void *)(uintptr_t)v->data;
-    memcpy(t->dim, v->dim, sizeof t->dim);
-}
-
 static dsf_status append(dsf_plan *p, const dsf_op *op, const void *args, const dsf_val *vals)
 {
     size_t at = (p->args_bytes + 15) & ~(size_t)15;
@@ -238,7 +231,7 @@ static dsf_status append(dsf_plan *p, const dsf_op *op, const void *args, const 
     for (int i = 0; i < op->n_operands; i++) {
         s->operand[i] = vals[i];
         if (vals[i] == DSF_NO_VAL) continue;
-        set_tensor(dsf_op_operand(op, p->args + at, i), &p->value[vals[i]]);
+        *dsf_op_operand(op, p->args + at, i) = dsf_plan_tensor(&p->value[vals[i]]);
         if (!s->row_letter && p->value[vals[i]].rows != DSF_ROWS_NONE)
             s->row_letter = op->operand[i].dims[0];
     }

@@ -12,13 +12,14 @@
 #include "ops/norm.h"
 #include "ops/quant.h"
 #include "ops/rope.h"
-#include "plan/plan.h"
+#include "plan/bind.h"
 
 enum { MOST_PARTS = 8 };
 
 typedef struct {
     dsf_plan *p;
     unsigned target;
+    const char *mask;
     int n_steps;  /* recorded ones; fused steps are appended behind them */
     int *instead; /* recorded step: itself, the fused step in its place, or GONE */
 } fusion;
@@ -29,24 +30,13 @@ typedef struct {
     int step[MOST_PARTS], n; /* recorded steps */
 } sequence;
 
-#define ARGS(f, i)                 ((f)->p->args + (f)->p->step[i].args)
-#define OPERAND(f, i, oper, field) operand_at((f), (i), offsetof(dsf_##oper##_args, field))
-#define AT(oper, field, v)                                                                         \
-    {                                                                                              \
-        offsetof(dsf_##oper##_args, field), (v)                                                    \
-    }
+#define ARGS(f, i) ((f)->p->args + (f)->p->step[i].args)
+#define OPERAND(f, i, oper, field)                                                                 \
+    dsf_plan_operand(&(f)->p->step[i], offsetof(dsf_##oper##_args, field))
 
 static bool stands(const fusion *f, int i, const dsf_op *op)
 {
     return i >= 0 && f->instead[i] == i && f->p->step[i].op == op;
-}
-
-static dsf_val operand_at(const fusion *f, int i, size_t offset)
-{
-    const dsf_step *s = &f->p->step[i];
-    for (int k = 0; k < s->op->n_operands; k++)
-        if (s->op->operand[k].offset == offset) return s->operand[k];
-    return DSF_NO_VAL;
 }
 
 /* How often step i reads (or else writes) the bytes of v. */
@@ -126,23 +116,18 @@ static dsf_val deep(const fusion *f, dsf_val v)
     return from->rank == 3 ? v : dsf_plan_view(f->p, v, 3, tail);
 }
 
-/* The row of the contract table that the target would run s with; 0: the reference, GONE: none. */
-static int best_row(const fusion *f, const dsf_step *s)
+/* What the target would run s with. */
+static const dsf_variant *pick(const fusion *f, const dsf_step *s)
 {
-    for (int k = s->op->n_variants - 1; k >= 0; k--) {
-        const dsf_variant *v = &s->op->variant[k];
-        if (dsf_variant_runs(v, f->target) && (!v->accepts || v->accepts(f->p->args + s->args)))
-            return k;
-    }
-    return GONE;
+    return dsf_plan_pick(s->op, f->p->args + s->args, f->target, f->mask);
 }
 
 /* A fused operation is worth a step where the target has a kernel for it; a target with nothing
  * (the references) takes every one. */
 static bool target_has(const fusion *f, const dsf_step *s)
 {
-    int row = best_row(f, s);
-    return row > 0 || (row == 0 && f->target == 0);
+    const dsf_variant *v = pick(f, s);
+    return v && (v != &s->op->variant[0] || f->target == 0);
 }
 
 /* The taps of the parts, which are on values that stay. */
@@ -220,19 +205,16 @@ static void fuse_boundary(fusion *f, int expand)
     const dsf_hc_boundary_args a = {.eps = norm->eps};
     dsf_val u = OPERAND(f, b.norm, rms_norm, out), y = OPERAND(f, expand, hc_expand, y);
     if (between(f, b.norm, u)) u = DSF_NO_VAL; /* the quantiser is its one reader */
-    const dsf_bind bind[] = {
-        AT(hc_boundary, out, OPERAND(f, expand, hc_expand, out)),
-        AT(hc_boundary, uq, flat(f, OPERAND(f, b.quant, quant, out))),
-        AT(hc_boundary, x, OPERAND(f, expand, hc_expand, x)),
-        AT(hc_boundary, post, OPERAND(f, expand, hc_expand, post)),
-        AT(hc_boundary, comb, OPERAND(f, expand, hc_expand, comb)),
-        AT(hc_boundary, pre, OPERAND(f, b.collapse, hc_collapse, w)),
-        AT(hc_boundary, w, OPERAND(f, b.norm, rms_norm, w)),
-        AT(hc_boundary, u, u),
-        AT(hc_boundary, y, b.sum >= 0 ? OPERAND(f, b.sum, moe_sum, shared) : y),
-        AT(hc_boundary, parts, b.sum >= 0 ? OPERAND(f, b.sum, moe_sum, y) : DSF_NO_VAL)};
     step_like(f, expand);
-    dsf_plan_step(p, &dsf_op_hc_boundary, &a, bind, (int)(sizeof bind / sizeof *bind));
+    STEP(p, &dsf_op_hc_boundary, &a, AT(hc_boundary, out, OPERAND(f, expand, hc_expand, out)),
+         AT(hc_boundary, uq, flat(f, OPERAND(f, b.quant, quant, out))),
+         AT(hc_boundary, x, OPERAND(f, expand, hc_expand, x)),
+         AT(hc_boundary, post, OPERAND(f, expand, hc_expand, post)),
+         AT(hc_boundary, comb, OPERAND(f, expand, hc_expand, comb)),
+         AT(hc_boundary, pre, OPERAND(f, b.collapse, hc_collapse, w)),
+         AT(hc_boundary, w, OPERAND(f, b.norm, rms_norm, w)), AT(hc_boundary, u, u),
+         AT(hc_boundary, y, b.sum >= 0 ? OPERAND(f, b.sum, moe_sum, shared) : y),
+         AT(hc_boundary, parts, b.sum >= 0 ? OPERAND(f, b.sum, moe_sum, y) : DSF_NO_VAL));
     sequence q = {{expand, b.collapse, b.norm, b.quant, b.sum}, b.sum >= 0 ? 5 : 4};
     put(f, &q, expand);
 }
@@ -267,10 +249,9 @@ static void fuse_record(fusion *f, int quant, const dsf_op *op)
         q.step[q.n++] = norm;
     }
     if (q.n == 1) return;
-    const dsf_bind bind[] = {AT(row_record, out, out), AT(row_record, x, deep(f, x)),
-                             AT(row_record, w, w), AT(row_record, cs, cs)};
     step_like(f, quant);
-    dsf_plan_step(f->p, op, &a, bind, (int)(sizeof bind / sizeof *bind));
+    STEP(f->p, op, &a, AT(row_record, out, out), AT(row_record, x, deep(f, x)),
+         AT(row_record, w, w), AT(row_record, cs, cs));
     put(f, &q, quant);
 }
 
@@ -281,12 +262,10 @@ static bool fuse_swiglu(fusion *f, int quant)
     int up = source(f, quant, OPERAND(f, quant, quant, x), &dsf_op_swiglu);
     if (up < 0) return false;
     dsf_swiglu_q8_args a = {.limit = ((const dsf_swiglu_args *)(const void *)ARGS(f, up))->limit};
-    const dsf_bind bind[] = {AT(swiglu_q8, out, flat(f, OPERAND(f, quant, quant, out))),
-                             AT(swiglu_q8, g, OPERAND(f, up, swiglu, g)),
-                             AT(swiglu_q8, v, OPERAND(f, up, swiglu, v))};
     sequence q = {{quant, up}, 2};
     step_like(f, quant);
-    dsf_plan_step(f->p, &dsf_op_swiglu_q8, &a, bind, (int)(sizeof bind / sizeof *bind));
+    STEP(f->p, &dsf_op_swiglu_q8, &a, AT(swiglu_q8, out, flat(f, OPERAND(f, quant, quant, out))),
+         AT(swiglu_q8, g, OPERAND(f, up, swiglu, g)), AT(swiglu_q8, v, OPERAND(f, up, swiglu, v)));
     put(f, &q, quant);
     return true;
 }
@@ -342,16 +321,15 @@ static void fuse_records(fusion *f, int i)
     const dsf_row_record_args *a = (const void *)ARGS(f, i), *b = (const void *)ARGS(f, k);
     dsf_row_pair_args pair = {.eps = a->eps};
     if (a->eps != b->eps) return;
-    const dsf_bind bind[] = {AT(row_pair, key, flat(f, key)),
-                             AT(row_pair, latent, flat(f, OPERAND(f, k, row_record, out))),
-                             AT(row_pair, x, flat(f, OPERAND(f, i, row_record, x))),
-                             AT(row_pair, w, OPERAND(f, i, row_record, w)),
-                             AT(row_pair, cs, OPERAND(f, i, row_record, cs)),
-                             AT(row_pair, r, flat(f, OPERAND(f, k, row_record, x))),
-                             AT(row_pair, wr, OPERAND(f, k, row_record, w))};
     sequence q = {{i, k}, 2};
     step_like(f, i);
-    dsf_plan_step(f->p, &dsf_op_row_pair, &pair, bind, (int)(sizeof bind / sizeof *bind));
+    STEP(f->p, &dsf_op_row_pair, &pair, AT(row_pair, key, flat(f, key)),
+         AT(row_pair, latent, flat(f, OPERAND(f, k, row_record, out))),
+         AT(row_pair, x, flat(f, OPERAND(f, i, row_record, x))),
+         AT(row_pair, w, OPERAND(f, i, row_record, w)),
+         AT(row_pair, cs, OPERAND(f, i, row_record, cs)),
+         AT(row_pair, r, flat(f, OPERAND(f, k, row_record, x))),
+         AT(row_pair, wr, OPERAND(f, k, row_record, w)));
     put(f, &q, k);
 }
 
@@ -366,17 +344,15 @@ static void fuse_close(fusion *f, int i)
         first_reader(f, out) <= k || f->p->value[out].dim[2] % 8 != 0)
         return;
     dsf_attn_close_args a = {.out = {0}};
-    const dsf_bind bind[] = {AT(attn_close, out, out),
-                             AT(attn_close, ring, OPERAND(f, k, cache_store, cache)),
-                             AT(attn_close, o, OPERAND(f, i, rope, x)),
-                             AT(attn_close, cs, OPERAND(f, i, rope, cs)),
-                             AT(attn_close, key, OPERAND(f, k, cache_store, x)),
-                             AT(attn_close, slot, OPERAND(f, k, cache_store, slot)),
-                             AT(attn_close, index, OPERAND(f, k, cache_store, index)),
-                             AT(attn_close, end, OPERAND(f, k, cache_store, end))};
     sequence q = {{i, k}, 2};
     step_like(f, k);
-    dsf_plan_step(f->p, &dsf_op_attn_close, &a, bind, (int)(sizeof bind / sizeof *bind));
+    STEP(f->p, &dsf_op_attn_close, &a, AT(attn_close, out, out),
+         AT(attn_close, ring, OPERAND(f, k, cache_store, cache)),
+         AT(attn_close, o, OPERAND(f, i, rope, x)), AT(attn_close, cs, OPERAND(f, i, rope, cs)),
+         AT(attn_close, key, OPERAND(f, k, cache_store, x)),
+         AT(attn_close, slot, OPERAND(f, k, cache_store, slot)),
+         AT(attn_close, index, OPERAND(f, k, cache_store, index)),
+         AT(attn_close, end, OPERAND(f, k, cache_store, end)));
     put(f, &q, k);
 }
 
@@ -384,10 +360,8 @@ static void fuse_close(fusion *f, int i)
  * kind that its halves have. */
 static bool as_good(const fusion *f, const dsf_step *pair, int i)
 {
-    const dsf_step *half = &f->p->step[i];
-    int row = best_row(f, pair), old = best_row(f, half);
-    return row >= 0 && old >= 0 &&
-           strcmp(pair->op->variant[row].name, half->op->variant[old].name) == 0;
+    const dsf_variant *v = pick(f, pair), *old = pick(f, &f->p->step[i]);
+    return v && old && strcmp(v->name, old->name) == 0;
 }
 
 static void fuse_linears(fusion *f, int i)
@@ -401,16 +375,14 @@ static void fuse_linears(fusion *f, int i)
     }
     if (k == f->n_steps) return;
     const dsf_linear_g8_pair_args a = {.out_a = {0}};
-    const dsf_bind bind[] = {AT(linear_g8_pair, out_a, OPERAND(f, i, linear_g8, out)),
-                             AT(linear_g8_pair, out_b, OPERAND(f, k, linear_g8, out)),
-                             AT(linear_g8_pair, x, x),
-                             AT(linear_g8_pair, w_a, OPERAND(f, i, linear_g8, w)),
-                             AT(linear_g8_pair, s_a, OPERAND(f, i, linear_g8, s)),
-                             AT(linear_g8_pair, w_b, OPERAND(f, k, linear_g8, w)),
-                             AT(linear_g8_pair, s_b, OPERAND(f, k, linear_g8, s))};
     sequence q = {{i, k}, 2};
     step_like(f, i);
-    dsf_plan_step(f->p, &dsf_op_linear_g8_pair, &a, bind, (int)(sizeof bind / sizeof *bind));
+    STEP(f->p, &dsf_op_linear_g8_pair, &a, AT(linear_g8_pair, out_a, OPERAND(f, i, linear_g8, out)),
+         AT(linear_g8_pair, out_b, OPERAND(f, k, linear_g8, out)), AT(linear_g8_pair, x, x),
+         AT(linear_g8_pair, w_a, OPERAND(f, i, linear_g8, w)),
+         AT(linear_g8_pair, s_a, OPERAND(f, i, linear_g8, s)),
+         AT(linear_g8_pair, w_b, OPERAND(f, k, linear_g8, w)),
+         AT(linear_g8_pair, s_b, OPERAND(f, k, linear_g8, s)));
     if (f->p->status != DSF_OK) return;
     const dsf_step *pair = &f->p->step[f->p->n_steps - 1];
     if (as_good(f, pair, i) && as_good(f, pair, k))
@@ -439,9 +411,9 @@ static void fuse_pairs(fusion *f)
     }
 }
 
-static dsf_status run(dsf_plan *p, unsigned target, void (*pass)(fusion *f))
+static dsf_status run(dsf_plan *p, unsigned target, const char *mask, void (*pass)(fusion *f))
 {
-    fusion f = {.p = p, .target = target, .n_steps = p->n_steps};
+    fusion f = {.p = p, .target = target, .mask = mask, .n_steps = p->n_steps};
     DSF_TRY(dsf_mem_new(&f.instead, (size_t)f.n_steps + 1, sizeof *f.instead));
     for (int i = 0; i < f.n_steps; i++) f.instead[i] = i;
     pass(&f);
@@ -450,12 +422,12 @@ static dsf_status run(dsf_plan *p, unsigned target, void (*pass)(fusion *f))
     return st == DSF_OK ? DSF_OK : dsf_error_pass(st, DSF_HERE);
 }
 
-dsf_status dsf_plan_fuse(dsf_plan *p, unsigned target)
+dsf_status dsf_plan_fuse(dsf_plan *p, unsigned target, const char *mask)
 {
     if (p->status != DSF_OK) return dsf_error_pass(p->status, DSF_HERE);
     int rows = p->rows_now, layer = p->layer_now;
-    DSF_TRY(run(p, target, fuse_sequences));
-    DSF_TRY(run(p, target, fuse_pairs));
+    DSF_TRY(run(p, target, mask, fuse_sequences));
+    DSF_TRY(run(p, target, mask, fuse_pairs));
     p->rows_now = rows;
     p->layer_now = layer;
     return DSF_OK;

@@ -166,22 +166,28 @@ static dsf_status check_mask(const char *mask)
 /* Values start at what the copy engine of a device wants; a cache line is enough for a host. */
 static size_t alignment(const dsf_plan *p) { return p->target & DSF_NEEDS_SM90 ? 256 : 64; }
 
+const dsf_variant *dsf_plan_pick(const dsf_op *op, const void *args, unsigned target,
+                                 const char *mask)
+{
+    mask = mask ? mask + device_word(mask) : NULL;
+    for (int k = op->n_variants - 1; k >= 0; k--) {
+        const dsf_variant *v = &op->variant[k];
+        if (dsf_variant_runs(v, target) && !masked(mask, op, v) &&
+            (!v->accepts || v->accepts(args)))
+            return v;
+    }
+    return NULL;
+}
+
 dsf_status dsf_plan_choose(dsf_plan *p, unsigned machine, const char *mask)
 {
     DSF_TRY(check_mask(mask));
     p->worker_bytes = 0;
     p->target = dsf_plan_target(machine, mask);
-    mask = mask ? mask + device_word(mask) : NULL;
     for (int i = 0; i < p->n_steps; i++) {
         dsf_step *s = &p->step[i];
         const void *args = p->args + s->args;
-        s->variant = NULL;
-        for (int k = s->op->n_variants - 1; k >= 0 && !s->variant; k--) {
-            const dsf_variant *v = &s->op->variant[k];
-            if (!dsf_variant_runs(v, p->target) || masked(mask, s->op, v)) continue;
-            if (v->accepts && !v->accepts(args)) continue;
-            s->variant = v;
-        }
+        s->variant = dsf_plan_pick(s->op, args, p->target, mask);
         if (!s->variant)
             return DSF_FAIL(DSF_ENOTSUP, "%s: no %s variant is left for these shapes", s->op->name,
                             p->target & DSF_NEEDS_SM90 ? "CUDA" : "host");
@@ -197,8 +203,7 @@ dsf_status dsf_plan_choose(dsf_plan *p, unsigned machine, const char *mask)
 static size_t value_bytes(const dsf_plan *p, const dsf_value *v)
 {
     size_t align = alignment(p);
-    dsf_tensor t = {.dtype = v->dtype, .rank = v->rank};
-    memcpy(t.dim, v->dim, sizeof t.dim);
+    dsf_tensor t = dsf_plan_tensor(v);
     return ((size_t)dsf_tensor_bytes(&t) + align - 1) & ~(align - 1);
 }
 

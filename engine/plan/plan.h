@@ -11,6 +11,7 @@
 #define DSF_PLAN_PLAN_H
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -167,6 +168,21 @@ static inline dsf_val dsf_plan_base(const dsf_plan *p, dsf_val v)
 /* A value that only the caller can supply: the stream that a layer range starts from. */
 dsf_val dsf_plan_given_value(dsf_plan *p, dsf_tap tap, dsf_dtype t, int rank, const int64_t *tail);
 
+/* Shape, type and (of constants) data of a value. */
+static inline dsf_tensor dsf_plan_tensor(const dsf_value *v)
+{
+    dsf_tensor t = {.data = (void *)(uintptr_t)v->data, .dtype = v->dtype, .rank = v->rank};
+    memcpy(t.dim, v->dim, sizeof t.dim);
+    return t;
+}
+/* The value bound to the operand at this offset of the argument struct. */
+static inline dsf_val dsf_plan_operand(const dsf_step *s, size_t offset)
+{
+    for (int k = 0; k < s->op->n_operands; k++)
+        if (s->op->operand[k].offset == offset) return s->operand[k];
+    return DSF_NO_VAL;
+}
+
 /* A value for the operand at this offset of the argument struct. */
 typedef struct {
     size_t offset;
@@ -188,11 +204,20 @@ void dsf_plan_show(dsf_plan *p, dsf_tap_id id, int layer, dsf_val v);
 DSF_MUST dsf_status dsf_plan_prune(dsf_plan *p, const dsf_tap_sink *wanted,
                                    bool (*missing)(void *ud, dsf_tap tap), void *ud);
 /* Optional, between prune and choose: sequences of steps become one fused step (ops/fused.h) where
- * the target has a kernel for it; target 0 takes the references. Values that a sink wants stay. */
-DSF_MUST dsf_status dsf_plan_fuse(dsf_plan *p, unsigned target);
+ * the target has a kernel for it that `mask` (below) allows; target 0 takes the references. Values
+ * that a sink wants stay. */
+DSF_MUST dsf_status dsf_plan_fuse(dsf_plan *p, unsigned target, const char *mask);
+/* What dsf_plan_choose would run a step with; NULL: nothing. */
+const dsf_variant *dsf_plan_pick(const dsf_op *op, const void *args, unsigned target,
+                                 const char *mask);
 /* The target that a mask names: DSF_NEEDS_SM90 alone for one that starts with the word "cuda", else
  * `machine`. */
 unsigned dsf_plan_target(unsigned machine, const char *mask);
+/* The mask names a device. */
+static inline bool dsf_plan_on_device(const char *mask)
+{
+    return (dsf_plan_target(0, mask) & DSF_NEEDS_SM90) != 0;
+}
 /* Picks a variant for each step: the last row of the op's table that the target has, `mask` allows
  * and that accepts the shapes. mask: "ref" (only the reference), or "-avx512,-avx512:attn" (minus
  * what is named); "cuda" alone or before such words: a device's variants. */

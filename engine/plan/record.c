@@ -11,16 +11,7 @@
 #include "ops/norm.h"
 #include "ops/quant.h"
 #include "ops/rope.h"
-
-#define AT(op, field, v)                                                                           \
-    {                                                                                              \
-        offsetof(dsf_##op##_args, field), (v)                                                      \
-    }
-#define STEP(p, oper, args, ...)                                                                   \
-    do {                                                                                           \
-        const dsf_bind binds[] = {__VA_ARGS__};                                                    \
-        dsf_plan_step((p), (oper), (args), binds, (int)(sizeof binds / sizeof *binds));            \
-    } while (0)
+#include "plan/bind.h"
 
 /* A new row value [rows, d1, d2], the trailing dimensions being absent when 0. */
 static dsf_val make(dsf_plan *p, const char *name, dsf_dtype t, int64_t d1, int64_t d2)

@@ -35,6 +35,8 @@ static dsf_status check_options(const dsf_options *o, const dsf_config *c)
     return DSF_OK;
 }
 
+_Static_assert(DSF_EXEC_SETS == DSF_ROWS_Q(DSF_MAX_LAYERS), "two row sets a layer");
+
 static bool give_embed(void *ud, dsf_tap tap)
 {
     (void)ud;
@@ -55,7 +57,7 @@ static dsf_status make_plan(dsf_engine *e, dsf_plan **out, bool draft)
     DSF_TRY(draft ? dsf_model_build_draft(*out, &e->load.model)
                   : dsf_model_build(*out, &e->load.model));
     DSF_TRY(dsf_plan_prune(*out, o->sink, NULL, NULL));
-    if (target && !o->separate) DSF_TRY(dsf_plan_fuse(*out, target));
+    if (target && !o->separate) DSF_TRY(dsf_plan_fuse(*out, target, o->variants));
     DSF_TRY(dsf_plan_choose(*out, dsf_machine(), o->variants));
     return dsf_plan_place(*out);
 }
@@ -92,6 +94,8 @@ static dsf_status make_weight(void *ud, dsf_device *d, void *there, const dsf_pl
 static dsf_status take_memory(dsf_engine *e)
 {
     DSF_TRY(dsf_pool_open(&e->pool, e->opt.threads));
+    if (e->opt.synthetic)
+        dsf_weights_fill_synthetic(&e->load.weights, e->opt.synthetic->seed, e->pool);
     if (e->place) DSF_TRY(dsf_place_load(e->place, e->opt.synthetic ? make_weight : NULL, e));
     dsf_exec_setup setup = {.pool = e->pool,
                             .timed = e->opt.timed,
@@ -116,12 +120,12 @@ static dsf_status open_all(dsf_engine *e)
     int n = 0;
     while (e->opt.accept_config && e->opt.accept_config[n]) n++;
     const dsf_config_accept accept = {e->opt.accept_config, n};
-    bool device = (dsf_plan_target(0, e->opt.variants) & DSF_NEEDS_SM90) != 0;
+    bool device = dsf_plan_on_device(e->opt.variants);
     if (e->opt.synthetic && !device)
         return DSF_FAIL(DSF_ENOTSUP, "synthetic weights are made on a CUDA device");
     if (device && !e->opt.plan_only) DSF_TRY(dsf_device_open(&e->device, e->opt.device));
     if (e->opt.synthetic)
-        DSF_TRY(dsf_load_synthetic(&e->load, e->opt.synthetic, dsf_pool_processors()));
+        DSF_TRY(dsf_load_synthetic(&e->load, e->opt.synthetic));
     else
         DSF_TRY(dsf_load_open(&e->load, e->opt.model, &accept));
     fill_defaults(&e->opt, &e->load.config);

@@ -20,7 +20,7 @@ struct dsf_engine {
     uint16_t *embed; /* [chunk, dim] bf16: given rows of the pass */
     void *in[DSF_N_INPUTS];
     int64_t *engram[DSF_MAX_ENGRAMS]; /* input buffers for table rows */
-    dsf_row_range range[DSF_ROWS_LAYER + 2 * DSF_MAX_LAYERS];
+    dsf_row_range range[DSF_EXEC_SETS];
     int64_t serial; /* of the last step: logits are valid while it stands */
 };
 

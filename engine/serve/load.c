@@ -53,17 +53,13 @@ static dsf_status make_classes(dsf_loaded *l)
     return DSF_OK;
 }
 
-dsf_status dsf_load_synthetic(dsf_loaded *l, const struct dsf_synthetic *s, int threads)
+dsf_status dsf_load_synthetic(dsf_loaded *l, const struct dsf_synthetic *s)
 {
-    dsf_pool *pool = NULL;
     l->config = s->config;
     DSF_TRY(dsf_engram_constants_make(&l->config));
-    DSF_TRY(dsf_pool_open(&pool, threads));
-    dsf_status st = dsf_weights_open_synthetic(&l->weights, &l->config, s->seed, pool);
-    dsf_pool_close(pool);
-    if (st == DSF_OK) st = make_classes(l);
-    if (st == DSF_OK) st = dsf_model_open(&l->model, &l->config, &l->weights);
-    return st == DSF_OK ? st : dsf_error_pass(st, DSF_HERE);
+    DSF_TRY(dsf_weights_open_synthetic(&l->weights, &l->config));
+    DSF_TRY(make_classes(l));
+    return dsf_model_open(&l->model, &l->config, &l->weights);
 }
 
 void dsf_load_close(dsf_loaded *l)

@@ -15,13 +15,13 @@ typedef struct {
 } dsf_loaded;
 
 /* A model without a checkpoint, for benchmarks on a device: the shapes of a config, weights from a
- * seed (dsf_weights_open_synthetic). */
+ * seed (dsf_weights_open_synthetic; the Engram tables are filled once their memory is granted). */
 struct dsf_synthetic {
     dsf_config config;
     uint64_t seed;
 };
 
-DSF_MUST dsf_status dsf_load_synthetic(dsf_loaded *l, const struct dsf_synthetic *s, int threads);
+DSF_MUST dsf_status dsf_load_synthetic(dsf_loaded *l, const struct dsf_synthetic *s);
 /* EIO, ECORRUPT with the file and what is wrong. Close in either case. */
 DSF_MUST dsf_status dsf_load_open(dsf_loaded *l, const char *folder,
                                   const dsf_config_accept *accept);

@@ -78,7 +78,11 @@ void dsf_memory_plan(const dsf_engine *e, dsf_budget *b)
     int64_t row = 4 + 1 + (o->given_embed ? 2LL * c->dim : 0);
     dsf_budget_add(b, "sessions", slots * ctx * row + (o->given_embed ? 2 * t * c->dim : 0),
                    "slots %lld x context %lld x %lld B", slots, ctx, (long long)row);
-    dsf_budget_add_file(b, "weights", e->load.weights.mapped_bytes);
+    if (o->synthetic)
+        dsf_budget_add(b, "Engram tables", dsf_weights_synthetic_tables(&e->load.weights),
+                       "made from a seed");
+    else
+        dsf_budget_add_file(b, "weights", e->load.weights.mapped_bytes);
 }
 
 static dsf_status too_much(const dsf_engine *e, const dsf_budget *b, const char *where,

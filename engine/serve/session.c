@@ -104,12 +104,11 @@ dsf_status dsf_session_rewind(dsf_session *s, int64_t position)
 /* Copies one slot of a cache: its first `rows` rows. */
 static dsf_status copy_slot(const dsf_exec *e, const dsf_value *v, int from, int to, int64_t rows)
 {
-    dsf_tensor t = {.dtype = v->dtype, .rank = v->rank, .data = e->cache + v->offset};
-    memcpy(t.dim, v->dim, sizeof t.dim);
+    dsf_tensor t = dsf_plan_tensor(v);
+    uint8_t *at = e->cache + v->offset;
     int64_t slot = dsf_tensor_stride(&t), row = slot / t.dim[1];
     if (rows > t.dim[1]) rows = t.dim[1];
-    return dsf_space_copy(e->setup.device, (uint8_t *)t.data + to * slot,
-                          (uint8_t *)t.data + from * slot, (size_t)(rows * row));
+    return dsf_space_copy(e->setup.device, at + to * slot, at + from * slot, (size_t)(rows * row));
 }
 
 dsf_status dsf_session_fork(dsf_session **out, const dsf_session *s)

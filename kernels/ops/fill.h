@@ -4,13 +4,12 @@
 
 #include <stdint.h>
 
+#include "base/mix.h"
+
 /* splitmix64 (Steele, Lea, Flood 2014): any seed is good, 0 too. */
 static inline uint64_t dsf_fill_next(uint64_t *state)
 {
-    uint64_t z = *state += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    return dsf_mix64(*state += 0x9E3779B97F4A7C15u);
 }
 
 /* 0..n-1; n >= 1, far below 2^64 so that the modulo's bias does not matter. */

@@ -4,22 +4,14 @@
 
 #include <math.h>
 
+#include "base/mix.h"
 #include "base/num.h"
 
-/* Counter-based generator: a bijective mix of (seed, position), so that a draw depends on nothing
- * else. */
-static uint64_t mix(uint64_t x)
-{
-    x ^= x >> 30;
-    x *= 0xBF58476D1CE4E5B9u;
-    x ^= x >> 27;
-    x *= 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
+/* Counter-based: a draw depends on the seed and the position only. */
 static double uniform(uint64_t seed, int64_t position)
 {
-    uint64_t r = mix(mix(seed + 0x9E3779B97F4A7C15u) ^ ((uint64_t)position * 0xD1B54A32D192ED03u));
+    uint64_t r = dsf_mix64(dsf_mix64(seed + 0x9E3779B97F4A7C15u) ^
+                           ((uint64_t)position * 0xD1B54A32D192ED03u));
     return ((double)(r >> 11) + 0.5) * 0x1p-53;
 }
 

@@ -279,7 +279,7 @@ static dsf_status run_pass(graft *g, int64_t anchor)
     dsf_exec e = {.plan = NULL};
     void **held = NULL;
     int n_held = 0;
-    dsf_row_range range[DSF_ROWS_LAYER + 2 * DSF_MAX_LAYERS];
+    dsf_row_range range[DSF_EXEC_SETS];
     dsf_tap_sink sink = {.on_value = on_value, .wants = wants, .ud = g};
     dsf_status st = DSF_OK;
     DSF_TRY_OUT(make_plan(g, &plan));
@@ -452,8 +452,7 @@ static dsf_status open_model(graft *g)
     /* Before there are threads: a dump is looked at in a child process first. */
     DSF_TRY(dsf_golden_open(&g->golden, &g->load.config, g->o->golden));
     DSF_TRY(dsf_pool_open(&g->pool, g->o->threads ? g->o->threads : dsf_pool_processors()));
-    if (dsf_plan_target(0, g->o->variants) & DSF_NEEDS_SM90)
-        DSF_TRY(dsf_device_open(&g->device, 0));
+    if (dsf_plan_on_device(g->o->variants)) DSF_TRY(dsf_device_open(&g->device, 0));
     return dsf_mem_new(&g->done, MOST_TAPS, 1);
 }
 

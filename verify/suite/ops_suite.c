@@ -48,7 +48,7 @@ static dsf_status check_op(const dsf_suite_unit *u, dsf_suite_check *c)
     const dsf_check_options o = {.seed = 1, .threads = 3, .only = -1, .quick = true};
     double worst = 0;
     int rejected = 0, variants = 0;
-    bool device = (dsf_plan_target(0, u->o->variants) & DSF_NEEDS_SM90) != 0;
+    bool device = dsf_plan_on_device(u->o->variants);
     if (device && !dsf_on_device()) DSF_TRY(dsf_on_device_open(0, false));
     for (int i = 0; i < op->n_variants; i++) {
         const dsf_variant *v = &op->variant[i];

@@ -61,7 +61,7 @@ typedef struct {
     dsf_exec e;
     dsf_val given, mid, keys, out;
     float data[ROWS][D];
-    dsf_row_range range[DSF_ROWS_LAYER + 2 * DSF_MAX_LAYERS];
+    dsf_row_range range[DSF_EXEC_SETS];
 } bench;
 
 static dsf_val record(bench *b, const dsf_op *o, int rows, const char *name, dsf_val x,

@@ -16,7 +16,7 @@ static dsf_plan *fused(const shapes *s, bool draft, const dsf_tap_sink *sink)
 {
     dsf_plan *p = record(s, small, draft);
     GOOD(dsf_plan_prune(p, sink, NULL, NULL));
-    GOOD(dsf_plan_fuse(p, 0));
+    GOOD(dsf_plan_fuse(p, 0, NULL));
     return p;
 }
 
@@ -90,7 +90,7 @@ Test(fuse, fusing_twice_changes_nothing_more)
     open_preset(&s, "mini");
     dsf_plan *p = fused(&s, false, NULL);
     int steps = p->n_steps;
-    GOOD(dsf_plan_fuse(p, 0));
+    GOOD(dsf_plan_fuse(p, 0, NULL));
     cr_expect_eq(p->n_steps, steps);
     dsf_plan_close(p);
     close_shapes(&s);
@@ -154,7 +154,7 @@ static dsf_plan *fused_given(const shapes *s, bool (*given)(void *ud, dsf_tap t)
     p->given = given;
     GOOD(dsf_model_build(p, &s->model));
     GOOD(dsf_plan_prune(p, NULL, NULL, NULL));
-    GOOD(dsf_plan_fuse(p, 0));
+    GOOD(dsf_plan_fuse(p, 0, NULL));
     check_order(p);
     return p;
 }
@@ -189,10 +189,10 @@ Test(fuse, a_target_without_a_kernel_keeps_the_parts)
     dsf_plan *p = record(&s, small, false);
     GOOD(dsf_plan_prune(p, NULL, NULL, NULL));
     int steps = p->n_steps;
-    GOOD(dsf_plan_fuse(p, DSF_NEEDS_AVX512));
+    GOOD(dsf_plan_fuse(p, DSF_NEEDS_AVX512, NULL));
     cr_expect_eq(p->n_steps, steps);
     bool cuda = dsf_op_find("hc_boundary")->variant[1].run != NULL;
-    GOOD(dsf_plan_fuse(p, DSF_NEEDS_SM90));
+    GOOD(dsf_plan_fuse(p, DSF_NEEDS_SM90, NULL));
     cr_expect_eq(p->n_steps < steps, cuda);
     dsf_plan_close(p);
     close_shapes(&s);
@@ -215,7 +215,7 @@ static void fuse_engine(dsf_engine *e)
         GOOD(draft ? dsf_model_build_draft(*plan[draft], &e->load.model)
                    : dsf_model_build(*plan[draft], &e->load.model));
         GOOD(dsf_plan_prune(*plan[draft], e->opt.sink, NULL, NULL));
-        GOOD(dsf_plan_fuse(*plan[draft], 0));
+        GOOD(dsf_plan_fuse(*plan[draft], 0, NULL));
         cr_assert_gt(count(*plan[draft], "swiglu_q8"), 0);
         GOOD(dsf_plan_choose(*plan[draft], 0, "ref"));
         GOOD(dsf_plan_place(*plan[draft]));

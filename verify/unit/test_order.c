@@ -15,7 +15,7 @@ static dsf_plan *plan_of_mini(dsf_loaded *l, struct dsf_synthetic *s)
     *l = (dsf_loaded){.ckpt = NULL};
     *s = (struct dsf_synthetic){.seed = 7};
     GOOD(dsf_synth_preset(&s->config, "mini"));
-    GOOD(dsf_load_synthetic(l, s, 2));
+    GOOD(dsf_load_synthetic(l, s));
     GOOD(dsf_plan_open(&p, &size, l->config.n_layers));
     GOOD(dsf_model_build(p, &l->model));
     GOOD(dsf_plan_prune(p, NULL, NULL, NULL));
