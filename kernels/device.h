@@ -18,9 +18,8 @@ typedef struct dsf_device_graph dsf_device_graph;
 
 typedef struct {
     char name[64];
-    int major, minor; /* compute capability */
     int multiprocessors;
-    int64_t l2_bytes, memory_bytes;
+    int64_t l2_bytes;
     int driver, runtime; /* 13000: CUDA 13.0 */
 } dsf_device_info;
 

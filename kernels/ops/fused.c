@@ -6,6 +6,8 @@
 #include "config.h"
 #include "ops/fill.h"
 #include "ops/hc.h"
+#include "ops/scaled.h"
+#include "sm90/tune_hc.h"
 
 static const dsf_operand boundary_operands[] = {
     DSF_ARG(dsf_hc_boundary_args, out, DSF_OUT, DSF_BF16, "n4d", 0),
@@ -155,21 +157,6 @@ static void init_pair(void *args, const dsf_case *c)
     ((dsf_row_pair_args *)args)->eps = 1e-20f;
 }
 
-static void limit_f32(const dsf_tensor *t, float limit)
-{
-    float *v = t->data;
-    for (int64_t i = 0; t->rank && i < dsf_tensor_count(t); i++)
-        if (fabsf(v[i]) > limit) v[i] = fmodf(v[i], limit);
-}
-
-static void limit_bf16(const dsf_tensor *t)
-{
-    uint16_t *v = t->data;
-    for (int64_t i = 0; t->rank && i < dsf_tensor_count(t); i++)
-        if (fabsf(dsf_bf16_to_f32(v[i])) >= 0x1p56f)
-            v[i] = dsf_f32_to_bf16(dsf_bf16_to_f32(v[i]) * 0x1p-70f);
-}
-
 /* The ranges of hc_mix, with what weighs the streams as hc_mix makes it: 2 at most. */
 static void fill_boundary(void *args, const dsf_case *c, uint64_t seed)
 {
@@ -177,15 +164,15 @@ static void fill_boundary(void *args, const dsf_case *c, uint64_t seed)
     (void)seed;
     dsf_hc_boundary_args *a = args;
     float *fn = a->fn.data, unit = 1.0f / sqrtf(4 * (float)a->y.dim[1]);
-    limit_f32(&a->post, 2);
-    limit_f32(&a->comb, 2);
-    limit_f32(&a->pre, 2);
-    limit_f32(&a->fn, 8);
-    limit_f32(&a->base, 16);
-    limit_f32(&a->scale, 4);
-    limit_bf16(&a->x);
-    limit_bf16(&a->y);
-    limit_bf16(&a->parts);
+    dsf_limit_f32(&a->post, 2);
+    dsf_limit_f32(&a->comb, 2);
+    dsf_limit_f32(&a->pre, 2);
+    dsf_limit_f32(&a->fn, 8);
+    dsf_limit_f32(&a->base, 16);
+    dsf_limit_f32(&a->scale, 4);
+    dsf_shrink_bf16(&a->x, 0x1p56f);
+    dsf_shrink_bf16(&a->y, 0x1p56f);
+    dsf_shrink_bf16(&a->parts, 0x1p56f);
     for (int64_t i = 0; fn && i < dsf_tensor_count(&a->fn); i++) fn[i] *= unit;
 }
 
@@ -194,14 +181,14 @@ static void fill_record(void *args, const dsf_case *c, uint64_t seed)
 {
     (void)c;
     (void)seed;
-    limit_f32(&((dsf_row_record_args *)args)->cs, 1);
+    dsf_limit_f32(&((dsf_row_record_args *)args)->cs, 1);
 }
 
 static void fill_pair(void *args, const dsf_case *c, uint64_t seed)
 {
     (void)c;
     (void)seed;
-    limit_f32(&((dsf_row_pair_args *)args)->cs, 1);
+    dsf_limit_f32(&((dsf_row_pair_args *)args)->cs, 1);
 }
 
 /* Rows of s sequences one after the other; the last one is padding where there is room for it. */
@@ -210,7 +197,7 @@ static void fill_close(void *args, const dsf_case *c, uint64_t seed)
     dsf_attn_close_args *a = args;
     int32_t *slot = a->slot.data, *index = a->index.data, *end = a->end.data;
     int64_t n = c->v[0], s = c->v[4], ring = c->v[5];
-    limit_f32(&a->cs, 1);
+    dsf_limit_f32(&a->cs, 1);
     for (int64_t b = 0; b < s; b++) {
         int64_t first = b * n / s, stop = (b + 1) * n / s;
         int64_t start = dsf_fill_below(&seed, 3 * ring + 1);
@@ -226,16 +213,7 @@ static void fill_close(void *args, const dsf_case *c, uint64_t seed)
 static double bound_boundary(const void *args, int operand, int64_t index)
 {
     const dsf_hc_boundary_args *a = args;
-    const dsf_hc_mix_args mix = {.pre = a->next_pre,
-                                 .post = a->next_post,
-                                 .comb = a->next_comb,
-                                 .x = a->out,
-                                 .fn = a->fn,
-                                 .base = a->base,
-                                 .scale = a->scale,
-                                 .norm_eps = a->mix_eps,
-                                 .hc_eps = a->hc_eps,
-                                 .iters = a->iters};
+    const dsf_hc_mix_args mix = dsf_boundary_mix(a);
     return dsf_op_hc_mix.bound(&mix, operand - 3, index); /* the mixes are operands 3 to 5 */
 }
 

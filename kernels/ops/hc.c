@@ -4,6 +4,7 @@
 
 #include "base/num.h"
 #include "config.h"
+#include "ops/scaled.h"
 
 static const dsf_operand start_operands[] = {
     DSF_ARG(dsf_hc_start_args, x, DSF_OUT, DSF_BF16, "n4d", 0),
@@ -97,13 +98,6 @@ static void init_mean(void *args, const dsf_case *c)
     ((dsf_hc_mean_args *)args)->column = (int)c->v[3];
 }
 
-static void limit_f32(const dsf_tensor *t, float limit)
-{
-    float *v = t->data;
-    for (int64_t i = 0; i < dsf_tensor_count(t); i++)
-        if (fabsf(v[i]) > limit) v[i] = fmodf(v[i], limit);
-}
-
 /* The coefficients are weights of a trained predictor, and the mean of x^2 must be an f32 number:
  * beyond these ranges the model's own f32 formula is infinite or void. */
 static void fill_mix(void *args, const dsf_case *c, uint64_t seed)
@@ -111,15 +105,12 @@ static void fill_mix(void *args, const dsf_case *c, uint64_t seed)
     (void)c;
     (void)seed;
     dsf_hc_mix_args *a = args;
-    uint16_t *x = a->x.data;
     float *fn = a->fn.data, unit = 1.0f / sqrtf((float)a->fn.dim[1]); /* projections of order 1 */
-    limit_f32(&a->fn, 8);
-    limit_f32(&a->base, 16);
-    limit_f32(&a->scale, 4);
+    dsf_limit_f32(&a->fn, 8);
+    dsf_limit_f32(&a->base, 16);
+    dsf_limit_f32(&a->scale, 4);
     for (int64_t i = 0; i < dsf_tensor_count(&a->fn); i++) fn[i] *= unit;
-    for (int64_t i = 0; i < dsf_tensor_count(&a->x); i++)
-        if (fabsf(dsf_bf16_to_f32(x[i])) >= 0x1p60f)
-            x[i] = dsf_f32_to_bf16(dsf_bf16_to_f32(x[i]) * 0x1p-70f);
+    dsf_shrink_bf16(&a->x, 0x1p60f);
 }
 
 /* |scale m r| + |base| + 1 of output m of one row. */

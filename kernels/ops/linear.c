@@ -111,8 +111,7 @@ static void fill_g8(void *args, const dsf_case *c, uint64_t seed)
 
 static void fill_g8_pair(void *args, const dsf_case *c, uint64_t seed)
 {
-    dsf_linear_g8_pair_args *p = args;
-    dsf_linear_g8_args a = {p->out_a, p->x, p->w_a, p->s_a}, b = {p->out_b, p->x, p->w_b, p->s_b};
+    dsf_linear_g8_args a = dsf_linear_g8_half(args, 0), b = dsf_linear_g8_half(args, 1);
     fill_g8(&a, c, seed);
     fill_g8(&b, c, seed);
 }
@@ -182,21 +181,15 @@ static double fp8_bound_g8(const void *args, int operand, int64_t index)
     return lost;
 }
 
-static dsf_linear_g8_args half_of(const dsf_linear_g8_pair_args *p, int operand)
-{
-    return operand == 0 ? (dsf_linear_g8_args){p->out_a, p->x, p->w_a, p->s_a}
-                        : (dsf_linear_g8_args){p->out_b, p->x, p->w_b, p->s_b};
-}
-
 static double bound_g8_pair(const void *args, int operand, int64_t index)
 {
-    dsf_linear_g8_args a = half_of(args, operand);
+    dsf_linear_g8_args a = dsf_linear_g8_half(args, operand);
     return bound_g8(&a, 0, index);
 }
 
 static double fp8_bound_g8_pair(const void *args, int operand, int64_t index)
 {
-    dsf_linear_g8_args a = half_of(args, operand);
+    dsf_linear_g8_args a = dsf_linear_g8_half(args, operand);
     return fp8_bound_g8(&a, 0, index);
 }
 
@@ -292,7 +285,7 @@ static dsf_cost cost_g8(const void *args)
 
 static dsf_cost cost_g8_pair(const void *args)
 {
-    dsf_linear_g8_args a = half_of(args, 0), b = half_of(args, 1);
+    dsf_linear_g8_args a = dsf_linear_g8_half(args, 0), b = dsf_linear_g8_half(args, 1);
     dsf_cost ca = cost_g8(&a), cb = cost_g8(&b);
     return (dsf_cost){ca.flops + cb.flops, ca.bytes + cb.bytes - bytes(&a.x)};
 }

@@ -21,6 +21,13 @@ typedef struct {
     dsf_tensor w_b, s_b;
 } dsf_linear_g8_pair_args;
 
+/* The product whose result is out_a (0) or out_b (1). */
+static inline dsf_linear_g8_args dsf_linear_g8_half(const dsf_linear_g8_pair_args *p, int half)
+{
+    return half == 0 ? (dsf_linear_g8_args){p->out_a, p->x, p->w_a, p->s_a}
+                     : (dsf_linear_g8_args){p->out_b, p->x, p->w_b, p->s_b};
+}
+
 /* GB: bf16 weights, bf16 result; linear_gf: f32 result. */
 typedef struct {
     dsf_tensor out; /* [n, o] bf16 (linear_gb) | f32 (linear_gf) */

@@ -9,6 +9,7 @@
 
 #include "base/num.h"
 #include "base/tensor.h"
+#include "ops/fp8_sum.h"
 
 enum { DSF_Q8_SCALE_LEAST = 105, DSF_Q8_SCALE_MOST = 152, DSF_WEIGHT_SCALE_MOST = 187 };
 
@@ -51,6 +52,23 @@ static inline void dsf_limit_bf16(const dsf_tensor *t)
             v[i] = (uint16_t)((v[i] & 0x807F) | (127 + 55) << 7);
 }
 
+/* What is beyond +-limit keeps its remainder. */
+static inline void dsf_limit_f32(const dsf_tensor *t, float limit)
+{
+    float *v = (float *)t->data;
+    for (int64_t i = 0; i < dsf_tensor_count(t); i++)
+        if (fabsf(v[i]) > limit) v[i] = fmodf(v[i], limit);
+}
+
+/* Numbers of at least this size become 2^-70 of themselves. */
+static inline void dsf_shrink_bf16(const dsf_tensor *t, float least)
+{
+    uint16_t *v = (uint16_t *)t->data;
+    for (int64_t i = 0; i < dsf_tensor_count(t); i++)
+        if (fabsf(dsf_bf16_to_f32(v[i])) >= least)
+            v[i] = dsf_f32_to_bf16(dsf_bf16_to_f32(v[i]) * 0x1p-70f);
+}
+
 static inline double dsf_q8_abs(const uint8_t *rec, int64_t d, int64_t c)
 {
     return fabs((double)dsf_e4m3_to_f32(rec[c]) * (double)dsf_e8m0_to_f32(rec[d + c / 32]));
@@ -67,23 +85,9 @@ static inline double dsf_sum_bound(double abs_sum, int64_t k)
     return (double)roundings * abs_sum + (double)k * 0x1p-126;
 }
 
-/* Hopper's tensor core on 32 products of e4m3 codes from zero, as bench/probe finds it bit for bit:
- * products are cut towards zero at 13 fraction bits of the largest place, which is 2 to the sum of
- * their operands' exponents (subnormal codes count as the least normal ones); the sum of what is
- * left is exact, and is cut to 13 fraction bits, too. */
-static inline double dsf_e4m3_place(uint8_t code)
-{
-    int e = code >> 3 & 15;
-    return dsf_pow2(e > 1 ? e - 7 : -6);
-}
-
-/* What a sum may lose of its value, at most. */
-static inline double dsf_fp8_loss(double place, double sum)
-{
-    return 0x1p-13 * (32 * place + fabs(sum));
-}
-
-/* The same as a share of the largest product, where that is not below its place (normal codes). */
+/* What a sum of the tensor core (ops/fp8_sum.h) may lose, at most, as a share of the largest
+ * product, where that is not below its place: 2 to the sum of its operands' exponents (normal
+ * codes). */
 #define DSF_FP8_BLOCK_LOSS (64 * 0x1p-13)
 
 /* Of one block of linear_g8, in units of 2^-24 of the result. */
@@ -94,10 +98,11 @@ static inline double dsf_fp8_block_bound(const uint8_t *x, const uint8_t *w, uin
     for (int c = 0; c < 32; c++) {
         double v = (double)dsf_e4m3_to_f32(x[c]) * (double)dsf_e4m3_to_f32(w[c]);
         sum += v;
-        if (v != 0) place = fmax(place, dsf_e4m3_place(x[c]) * dsf_e4m3_place(w[c]));
+        if (v != 0)
+            place = fmax(place, dsf_pow2(dsf_e4m3_exponent(x[c]) + dsf_e4m3_exponent(w[c])));
     }
-    return 0x1p24 * dsf_fp8_loss(place, sum) * (double)dsf_e8m0_to_f32(x_scale) *
-           (double)dsf_e8m0_to_f32(w_scale);
+    double lost = 0x1p-13 * (DSF_FP8_SUM_TERMS * place + fabs(sum));
+    return 0x1p24 * lost * (double)dsf_e8m0_to_f32(x_scale) * (double)dsf_e8m0_to_f32(w_scale);
 }
 
 #define DSF_SUM_WHY                                                                                \

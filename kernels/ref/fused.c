@@ -8,6 +8,7 @@
 #include "ops/norm.h"
 #include "ops/quant.h"
 #include "ops/rope.h"
+#include "sm90/tune_hc.h"
 
 typedef struct {
     const void *args;
@@ -84,16 +85,11 @@ static void boundary_row(void *arg, int64_t i, int worker)
     (void)dsf_hc_expand_ref(&alone, &expand);
     normalise(a, i, &expand.out, room + a->x.dim[2]);
     if (!a->fn.rank) return;
-    dsf_hc_mix_args mix = {.pre = row_of(&a->next_pre, i),
-                           .post = row_of(&a->next_post, i),
-                           .comb = row_of(&a->next_comb, i),
-                           .x = expand.out,
-                           .fn = a->fn,
-                           .base = a->base,
-                           .scale = a->scale,
-                           .norm_eps = a->mix_eps,
-                           .hc_eps = a->hc_eps,
-                           .iters = a->iters};
+    dsf_hc_mix_args mix = dsf_boundary_mix(a);
+    mix.pre = row_of(&a->next_pre, i);
+    mix.post = row_of(&a->next_post, i);
+    mix.comb = row_of(&a->next_comb, i);
+    mix.x = expand.out;
     (void)dsf_hc_mix_ref(&alone, &mix);
 }
 

@@ -25,8 +25,7 @@ dsf_status dsf_linear_g8_ref(const dsf_launch *lc, const void *args)
 
 dsf_status dsf_linear_g8_pair_ref(const dsf_launch *lc, const void *args)
 {
-    const dsf_linear_g8_pair_args *p = args;
-    dsf_linear_g8_args a = {p->out_a, p->x, p->w_a, p->s_a}, b = {p->out_b, p->x, p->w_b, p->s_b};
+    const dsf_linear_g8_args a = dsf_linear_g8_half(args, 0), b = dsf_linear_g8_half(args, 1);
     DSF_TRY(dsf_linear_g8_ref(lc, &a));
     return dsf_linear_g8_ref(lc, &b);
 }
