@@ -53,20 +53,20 @@ static dsf_status answer(const options *o, const dsf_located *r)
 static dsf_status run(const options *o, bool *good)
 {
     char second[4096];
-    const char *temp, *variants = o->variants, *backend;
+    const char *temp, *variants = o->variants;
     const char *const input[] = {o->golden, o->ours, o->floor};
     DSF_TRY(dsf_inputs_check_out(o->out, input, 3));
     DSF_TRY(dsf_inputs_check_out(o->json_out, input, 3));
     DSF_TRY(dsf_inputs_temp(&temp));
     dsf_inputs_drop_on_stop(o->out);
-    DSF_TRY(dsf_inputs_backend(o->backend, &variants, &backend));
+    DSF_TRY(dsf_inputs_backend(o->backend, &variants));
     DSF_TRY(dsf_inputs_threads(o->threads));
     (void)snprintf(second, sizeof second, "%s", temp);
     dsf_locate_options l = {.graft = {.model = o->model,
                                       .golden = o->golden,
                                       .out = o->out ? o->out : temp,
                                       .variants = variants,
-                                      .backend = backend,
+                                      .backend = dsf_inputs_backend_name(variants),
                                       .threads = (int)o->threads,
                                       .by_op = o->by_op,
                                       .only = o->only.n ? o->only.item : NULL,

@@ -194,7 +194,8 @@ static void find_cases(options *o)
 
 static dsf_status prepare(options *o)
 {
-    DSF_TRY(dsf_inputs_backend(o->backend, &o->v.variants, &o->v.backend));
+    DSF_TRY(dsf_inputs_backend(o->backend, &o->v.variants));
+    o->v.backend = dsf_inputs_backend_name(o->v.variants);
     DSF_TRY(dsf_inputs_threads(o->threads));
     o->v.threads = (int)o->threads;
     find_cases(o);

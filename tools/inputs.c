@@ -155,7 +155,7 @@ static dsf_status pick_prefill(const char *word, dsf_prefill *out)
 
 const char *dsf_inputs_backend_name(const char *variants)
 {
-    if (dsf_plan_target(0, variants) & DSF_NEEDS_SM90) return "cuda";
+    if (dsf_plan_on_device(variants)) return "cuda";
     return variants && strcmp(variants, "ref") == 0 ? "ref" : "cpu";
 }
 
@@ -178,7 +178,7 @@ static const char *device_mask(const char *words, char *room, size_t n)
     return snprintf(room, n, "cuda,%s", words) < (int)n ? room : NULL;
 }
 
-dsf_status dsf_inputs_backend(const char *word, const char **variants, const char **name)
+dsf_status dsf_inputs_backend(const char *word, const char **variants)
 {
     static char mask[1024]; /* lives as long as the options that point to it: the process */
     const char *b = word ? word : "auto";
@@ -189,7 +189,6 @@ dsf_status dsf_inputs_backend(const char *word, const char **variants, const cha
         return DSF_FAIL(DSF_EINVAL, "--backend ref is a mask already: --variants %s beside it",
                         *variants);
     if (any && !*variants) cuda = probe_devices() > 0;
-    *name = ref ? "ref" : cuda ? "cuda" : "cpu";
     if (ref) *variants = "ref";
     if (cuda) *variants = device_mask(*variants, mask, sizeof mask);
     if (cuda && !*variants) return DSF_FAIL(DSF_EINVAL, "--variants is too long");
@@ -233,9 +232,8 @@ dsf_status dsf_inputs_options(const input_options *in, const char *default_prefi
     DSF_TRY(dsf_inputs_threads(in->threads));
     o->log = *dsf_cmd_log();
     DSF_TRY(pick_prefill(in->prefill ? in->prefill : default_prefill, &o->prefill));
-    const char *name;
     o->variants = in->variants;
-    return dsf_inputs_backend(in->backend, &o->variants, &name);
+    return dsf_inputs_backend(in->backend, &o->variants);
 }
 
 dsf_status dsf_inputs_write(const char *path, const dsf_buf *b)

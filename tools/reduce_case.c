@@ -17,7 +17,8 @@ static dsf_status fill_options(const reduce_case *o, dsf_case_options *c)
                             .max_bytes = DSF_CASE_BYTES,
                             .progress = dsf_progress};
     DSF_TRY(dsf_inputs_threads(o->threads));
-    DSF_TRY(dsf_inputs_backend(o->backend, &c->variants, &c->backend));
+    DSF_TRY(dsf_inputs_backend(o->backend, &c->variants));
+    c->backend = dsf_inputs_backend_name(c->variants);
     if (o->max_bytes) DSF_TRY(dsf_inputs_size("--max-bytes", o->max_bytes, &c->max_bytes));
     DSF_TRY(dsf_candidate_range("--rows", o->rows, rows));
     c->choice.by_row = o->rows != NULL;
