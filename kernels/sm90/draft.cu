@@ -58,8 +58,7 @@ __device__ inline float sum_eight(const float (&v)[MARKOV_ROWS], unsigned lane)
 /* Larger logit first, then smaller id; the two zeros are one, NaN loses to all. */
 __device__ inline unsigned long long rank_of(float logit, unsigned id)
 {
-    uint32_t b = __float_as_uint(logit + 0.0f);
-    uint32_t key = logit != logit ? 0 : b & 0x80000000u ? ~b : b | 0x80000000u;
+    uint32_t order = num::order_of(logit + 0.0f), key = logit != logit ? 0 : order;
     return static_cast<unsigned long long>(key) << 32 | static_cast<uint32_t>(~id);
 }
 

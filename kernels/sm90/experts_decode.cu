@@ -194,13 +194,8 @@ __device__ void bring_records(const expert_params &p, shared_memory &s, int &tur
 
 /* ---- sums: four warps ---- */
 
-/* Scale bytes of a row's four blocks, each plus one: twice block i's scale. */
-__device__ __forceinline__ float twice_scale(uint32_t bytes, int i)
-{
-    return __uint_as_float((i == 3 ? bytes >> 1 : bytes << (23 - 8 * i)) & 0x7F800000u);
-}
-
-/* Four blocks: expanded, multiplied together, promoted in order. never: not positive. */
+/* Four blocks: expanded, multiplied together, promoted in order. bytes0, bytes1: the scale bytes of
+ * rows r and r + 8, each plus one, which doubles the scale. never: not positive. */
 template <int TOKENS>
 __device__ __forceinline__ void multiply_four(const shared_memory &s, float (&acc)[4], int slot,
                                               int half, uint32_t bytes0, uint32_t bytes1,
@@ -237,7 +232,7 @@ __device__ __forceinline__ void multiply_four(const shared_memory &s, float (&ac
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const float *x = &s.record_scales[slot][(half * 4 + i) * TOKENS + columns * q];
-        float w0 = twice_scale(bytes0, i), w1 = twice_scale(bytes1, i);
+        float w0 = num::normal_e8m0(bytes0, i), w1 = num::normal_e8m0(bytes1, i);
 #pragma unroll
         for (int c = 0; c < columns; c++) {
             acc[c] = __fmaf_rn(part[i][c], __fmul_rn(x[c], w0), acc[c]);

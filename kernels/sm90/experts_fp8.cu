@@ -77,11 +77,6 @@ __device__ __forceinline__ void promote(float (&acc)[N], const float (&part)[M],
         acc[c * M + i] = __fmaf_rn(part[i], i & 2 ? s1 : s0, acc[c * M + i]);
 }
 
-__device__ __forceinline__ float scale_byte(uint32_t word, int block)
-{
-    return __uint_as_float((block == 3 ? word >> 1 : word << (23 - 8 * block)) & 0x7F800000u);
-}
-
 __device__ __forceinline__ void release(shared_memory &s, int slot)
 {
     __syncwarp();
@@ -156,8 +151,8 @@ __device__ __forceinline__ void multiply(const expert_params &p, shared_memory &
         for (int i = 0; i < all; i++) {
             int block = (i + 1) / CHUNKS, c = (i + 1) % CHUNKS;
             if (i % CHUNKS == 0) {
-                scale[i / CHUNKS % 2][0] = scale_byte(word0, i / CHUNKS);
-                scale[i / CHUNKS % 2][1] = scale_byte(word1, i / CHUNKS);
+                scale[i / CHUNKS % 2][0] = num::normal_e8m0(word0, i / CHUNKS);
+                scale[i / CHUNKS % 2][1] = num::normal_e8m0(word1, i / CHUNKS);
             }
             if (i + 1 < all) {
                 if (c == 0) load_a(a[block % 2], base, block);

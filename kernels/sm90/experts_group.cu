@@ -58,12 +58,7 @@ __global__ void __launch_bounds__(warps * 32) count_pairs(const int32_t *ids, co
 __device__ int32_t scan_block(int32_t x, int32_t *sums, int32_t *total)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int32_t upto = x;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-        int32_t y = __shfl_up_sync(0xFFFFFFFFu, upto, d);
-        if (lane >= d) upto += y;
-    }
+    int32_t upto = warp_scan(x);
     __syncthreads();
     if (lane == 31) sums[warp] = upto;
     __syncthreads();

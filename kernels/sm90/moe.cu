@@ -31,12 +31,8 @@ __device__ inline float score_of(float z)
     return __double2float_rn(sqrt(z > 20.0f ? double(z) : log1p(exp(double(z)))));
 }
 
-/* Unsigned numbers in the order of floats, all above 0; the two zeros are one. */
-__device__ inline uint32_t key_of(float v)
-{
-    uint32_t b = __float_as_uint(v + 0.0f);
-    return max(b & 0x80000000u ? ~b : b | 0x80000000u, 1u);
-}
+/* In the order of scores, above 0. */
+__device__ inline uint32_t key_of(float v) { return max(num::order_of(v + 0.0f), 1u); }
 
 /* The best of what a lane of the choosing warp has; key 0: nothing. */
 struct candidate {

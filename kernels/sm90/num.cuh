@@ -19,6 +19,17 @@ __device__ inline uint16_t f32_to_bf16(float x)
 /* Rounds to bf16 and back. */
 __device__ inline float round_bf16(float x) { return bf16_to_f32(f32_to_bf16(x)); }
 
+/* Unsigned numbers in the order of floats; 0.0f added to x makes one of the two zeros. */
+__device__ inline uint32_t order_of(float x)
+{
+    uint32_t b = __float_as_uint(x);
+    return b & 0x80000000u ? ~b : b | 0x80000000u;
+}
+__device__ inline float float_of_order(uint32_t order)
+{
+    return __uint_as_float(order & 0x80000000u ? order & 0x7FFFFFFFu : ~order);
+}
+
 /* Two bf16 in one word, the first in the low half. */
 __device__ inline uint32_t pack_bf16(float low, float high)
 {
@@ -38,6 +49,12 @@ __device__ inline float pow2(int k)
 __device__ inline float e8m0_to_f32(uint8_t u)
 {
     return __uint_as_float(uint32_t(u) << 23 | (uint8_t(u - 1) > 253 ? 0x00400000u : 0));
+}
+
+/* That of byte i of a word, 1..254. */
+__device__ inline float normal_e8m0(uint32_t word, int i)
+{
+    return __uint_as_float((i == 3 ? word >> 1 : word << (23 - 8 * i)) & 0x7F800000u);
 }
 
 __device__ inline float e4m3_to_f32(uint8_t c)

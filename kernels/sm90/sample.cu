@@ -112,23 +112,17 @@ struct row_part {
 
 __device__ inline unsigned next_turn(row_part &r) { return r.turn ^= 1; }
 
-__device__ inline float float_of_order(uint32_t key)
-{
-    return __uint_as_float(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key);
-}
-
 /* The best logit and its id; false: the row is broken. */
 __device__ inline bool find_best(sample_shared &sh, row_part &r, float *best, int32_t *id)
 {
     word v = {0, 0};
     for (int64_t i = r.begin; i < r.end; i += 32) {
-        float x = r.logits[i] + 0.0f; /* the two zeros are one */
-        uint32_t bits = __float_as_uint(x);
-        uint32_t key = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-        v = best_logit::join(v, {u64(key) << 32 | uint32_t(~uint32_t(i)), !(x < INFINITY)});
+        float x = r.logits[i] + 0.0f;
+        v = best_logit::join(
+            v, {u64(num::order_of(x)) << 32 | uint32_t(~uint32_t(i)), !(x < INFINITY)});
     }
     v = exchange_one<best_logit>(sh, v, next_turn(r));
-    *best = float_of_order(uint32_t(v.a >> 32));
+    *best = num::float_of_order(uint32_t(v.a >> 32));
     *id = int32_t(~uint32_t(v.a));
     return v.b == 0 && *best > -INFINITY;
 }
@@ -204,18 +198,9 @@ __device__ inline void raise(sample_shared &sh, row_part &r, kept &k, u64 count,
     if (lo > k.least) k.least = lo;
 }
 
-__device__ inline u64 mix(u64 x)
-{
-    x ^= x >> 30;
-    x *= 0xBF58476D1CE4E5B9u;
-    x ^= x >> 27;
-    x *= 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 __device__ inline double uniform(u64 seed, int64_t position)
 {
-    u64 r = mix(mix(seed + 0x9E3779B97F4A7C15u) ^ (u64(position) * 0xD1B54A32D192ED03u));
+    u64 r = mix64(mix64(seed + 0x9E3779B97F4A7C15u) ^ (u64(position) * 0xD1B54A32D192ED03u));
     return (double(r >> 11) + 0.5) * 0x1p-53;
 }
 
@@ -227,12 +212,8 @@ __device__ inline void pick_in_warp(const row_part &r, const kept &k, u64 run, u
     unsigned lane = threadIdx.x % 32;
     for (int64_t i = r.begin; i - lane < r.end; i += 32) {
         float p = i < r.end ? r.p[i - r.first] : 0.0f;
-        u64 mass = p > 0.0f && __float_as_uint(p) >= k.least ? mass_of(p) : 0, sum = mass;
-#pragma unroll
-        for (int d = 1; d < 32; d *= 2) {
-            u64 before = __shfl_up_sync(0xFFFFFFFFu, sum, d);
-            if (lane >= unsigned(d)) sum += before;
-        }
+        u64 mass = p > 0.0f && __float_as_uint(p) >= k.least ? mass_of(p) : 0,
+            sum = warp_scan(mass);
         unsigned reached = __ballot_sync(0xFFFFFFFFu, run + sum >= need);
         if (reached) {
             if (lane == unsigned(__ffs(int(reached)) - 1)) *id = int32_t(i);

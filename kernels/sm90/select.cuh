@@ -60,6 +60,11 @@ __device__ inline uint32_t word_of(const uint4 &v, int i)
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+__device__ inline uint32_t half_of(const uint4 &v, int i)
+{
+    return word_of(v, i / 2) >> 16 * (i % 2) & 0xFFFF;
+}
+
 __device__ inline uint4 load_v4(const void *p) { return *static_cast<const uint4 *>(p); }
 
 /* Eight scores from x[at], those below `end`. */
@@ -219,14 +224,7 @@ struct selector {
     /* Sum of all threads' x; before: of the threads before this one. One barrier. */
     __device__ int scan(int x, int &before)
     {
-        int sum = x;
-        if (__any_sync(0xFFFFFFFFu, x != 0)) {
-#pragma unroll
-            for (int d = 1; d < 32; d *= 2) {
-                int y = __shfl_up_sync(0xFFFFFFFFu, sum, d);
-                if (lane >= d) sum += y;
-            }
-        }
+        int sum = __any_sync(0xFFFFFFFFu, x != 0) ? warp_scan(x) : x;
         if (lane == 31) s.count[parity][warp] = sum;
         __syncthreads();
         int w = lane < select_warps ? s.count[parity][lane] : 0;
@@ -249,12 +247,7 @@ struct selector {
         int n[8], mine = 0;
 #pragma unroll
         for (int i = 0; i < 8; i++) mine += n[i] = bin[255 - 8 * lane - i];
-        int sum = mine;
-#pragma unroll
-        for (int d = 1; d < 32; d *= 2) {
-            int y = __shfl_up_sync(0xFFFFFFFFu, sum, d);
-            if (lane >= d) sum += y;
-        }
+        int sum = warp_scan(mine);
         int owner = __ffs(int(__ballot_sync(0xFFFFFFFFu, sum >= k))) - 1, at = 255 - 8 * lane;
         sum -= mine;
 #pragma unroll
@@ -273,7 +266,7 @@ struct selector {
             uint4 k = s.key[v];
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                uint32_t key = word_of(k, i / 2) >> 16 * (i % 2) & 0xFFFF;
+                uint32_t key = half_of(k, i);
                 if (8 * v + i < m && key >> shift >> 8 == prefix)
                     atomicAdd(bin + (key >> shift & 255), 1);
             }
@@ -287,8 +280,7 @@ struct selector {
         uint32_t bits = 0;
         if (SOURCE::ordered) {
 #pragma unroll
-            for (int i = 0; i < 8; i++)
-                bits |= uint32_t((word_of(x.x, i / 2) >> 16 * (i % 2) & 0xFFFF) > threshold) << i;
+            for (int i = 0; i < 8; i++) bits |= uint32_t(half_of(x.x, i) > threshold) << i;
             return bits & x.valid;
         }
         if (threshold < select_minus_inf) return x.valid;
@@ -315,7 +307,7 @@ struct selector {
         }
         for (; taken; taken &= taken - 1) {
             int i = __ffs(int(taken)) - 1;
-            uint32_t w = word_of(piece.x, i / 2) >> 16 * (i % 2) & 0xFFFF;
+            uint32_t w = half_of(piece.x, i);
             keys()[m] = uint16_t(SOURCE::ordered ? w : select_order(w));
             positions()[m++] = p + i;
         }
@@ -332,7 +324,7 @@ struct selector {
                 uint4 k = s.key[at / 8], p0 = s.pos[at / 4], p1 = s.pos[at / 4 + 1];
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
-                    key[i] = word_of(k, i / 2) >> 16 * (i % 2) & 0xFFFF;
+                    key[i] = half_of(k, i);
                     pos[i] = word_of(i < 4 ? p0 : p1, i % 4);
                     up |= uint32_t(key[i] > above) << i;
                     tie |= uint32_t(key[i] == above) << i;
@@ -426,7 +418,7 @@ struct selector {
             uint32_t up = 0, tie = 0;
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                uint32_t key = select_order(word_of(now.x, i / 2) >> 16 * (i % 2) & 0xFFFF);
+                uint32_t key = select_order(half_of(now.x, i));
                 up |= uint32_t(key > low) << i;
                 tie |= uint32_t(key == low) << i;
             }
@@ -454,7 +446,7 @@ struct selector {
             int mine = 0;
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                uint32_t key = select_order(word_of(now.x, i / 2) >> 16 * (i % 2) & 0xFFFF);
+                uint32_t key = select_order(half_of(now.x, i));
                 mine += (now.valid >> i & 1) && key >= t;
             }
             n += sum(mine);

@@ -90,11 +90,32 @@ __device__ inline double warp_sum(double x)
     return x;
 }
 
+/* Sums of the lanes up to this one. */
+template <typename T> __device__ inline T warp_scan(T x)
+{
+#pragma unroll
+    for (unsigned d = 1; d < 32; d *= 2) {
+        T before = __shfl_up_sync(0xFFFFFFFFu, x, d);
+        if (threadIdx.x % 32 >= d) x += before;
+    }
+    return x;
+}
+
 __device__ inline float warp_max(float x)
 {
 #pragma unroll
     for (int d = 16; d > 0; d >>= 1) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, d));
     return x;
+}
+
+/* A hash: the end of splitmix64. */
+__device__ inline uint64_t mix64(uint64_t x)
+{
+    x ^= x >> 30;
+    x *= 0xBF58476D1CE4E5B9u;
+    x ^= x >> 27;
+    x *= 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
 }
 
 /* Typed pointers of an argument struct's operands. */

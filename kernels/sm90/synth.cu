@@ -9,15 +9,6 @@ extern "C" {
 namespace
 {
 
-__device__ inline uint64_t mix(uint64_t x)
-{
-    x ^= x >> 30;
-    x *= 0xBF58476D1CE4E5B9u;
-    x ^= x >> 27;
-    x *= 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 /* Sum of four uniforms of 16 bits: bell-shaped, unit variance. */
 __device__ inline float bell(uint64_t bits)
 {
@@ -43,7 +34,7 @@ __global__ void fill(uint8_t *out, int64_t n, dsf_dtype t, shape s)
 {
     int64_t step = int64_t(gridDim.x) * blockDim.x;
     for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
-        uint64_t bits = mix(s.seed + uint64_t(i) * 0x9E3779B97F4A7C15u);
+        uint64_t bits = mix64(s.seed + uint64_t(i) * 0x9E3779B97F4A7C15u);
         if (t == DSF_BF16) {
             reinterpret_cast<uint16_t *>(out)[i] =
                 num::f32_to_bf16(s.mean + s.deviation * bell(bits));
@@ -60,7 +51,7 @@ __global__ void fill_codes(uint64_t *out, int64_t n, uint64_t seed, uint64_t kee
 {
     int64_t step = int64_t(gridDim.x) * blockDim.x;
     for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
-        out[i] = (mix(seed + uint64_t(i) * 0x9E3779B97F4A7C15u) & keep) + set;
+        out[i] = (mix64(seed + uint64_t(i) * 0x9E3779B97F4A7C15u) & keep) + set;
 }
 
 } // namespace
