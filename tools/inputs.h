@@ -70,8 +70,8 @@ DSF_MUST dsf_status dsf_inputs_temp(const char **path);
 void dsf_inputs_drop_on_stop(const char *out);
 /* INT, TERM and HUP remove the temporaries (verify/dump/temp.h) and end the program as said. */
 void dsf_inputs_stop_on_signals(void);
-/* --backend and --variants to a kernel mask. EINVAL: unknown, or both given with ref. `auto` is cuda
- * where a device is and no variants are asked for, else cpu. */
+/* --backend and --variants to a kernel mask. EINVAL: unknown, or both given with ref. `auto` is
+ * cuda where a device is and no variants are asked for, else cpu. */
 DSF_MUST dsf_status dsf_inputs_backend(const char *word, const char **variants);
 /* The backend that such a mask means, as dumps name it: "ref", "cpu", "cuda". */
 const char *dsf_inputs_backend_name(const char *variants);

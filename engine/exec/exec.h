@@ -40,8 +40,8 @@ struct dsf_exec {
         int64_t rows;
         uint8_t *there; /* device: its copy */
         size_t bytes;
-    } * given;      /* by value index */
-    uint8_t *shown; /* device: the tap being shown */
+    } * given;               /* by value index */
+    uint8_t *shown;          /* device: the tap being shown */
     uint8_t *result;         /* device: results of the last pass, at the values' own places */
     struct dsf_stage *stage; /* device: table rows on their way, one for each gathering step */
     int n_stages;

@@ -65,8 +65,8 @@ struct gate_sums {
 };
 
 /* bf16 to double, exact: a shift and a product, for the chip has few units that convert. */
-__device__ inline double low_double(uint32_t v) { return fused::low_scaled(v) * 0x1p896; }
-__device__ inline double high_double(uint32_t v) { return fused::high_scaled(v) * 0x1p896; }
+__device__ inline double low_double(uint32_t v) { return fused::low_scaled(v) * fused::unscale; }
+__device__ inline double high_double(uint32_t v) { return fused::high_scaled(v) * fused::unscale; }
 
 /* One channel: products of two and of four bf16 are exact. */
 __device__ inline void add_channel(gate_sums &s, double x, double key, double q, double k)

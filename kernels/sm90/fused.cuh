@@ -23,15 +23,16 @@ __device__ inline double high_scaled(uint32_t v)
 }
 constexpr double unscale = 0x1p896;
 
-/* Largest magnitude of the group of 32 that this lane and its neighbours hold. All lanes call it.
+/* Largest magnitude of the group (of 32) that this lane and its neighbours hold. All lanes call it.
  */
-__device__ inline float group_max(const float (&x)[CHUNK], float floor)
+template <int LANES = 4> __device__ inline float group_max(const float (&x)[CHUNK], float floor)
 {
     float most = floor;
 #pragma unroll
     for (int i = 0; i < CHUNK; i++) most = fmaxf(most, fabsf(x[i]));
-    most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
-    return fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
+#pragma unroll
+    for (int d = 1; d < LANES; d *= 2) most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
+    return most;
 }
 
 __device__ inline void put_word(uint8_t *p, uint32_t v)

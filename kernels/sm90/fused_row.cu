@@ -2,7 +2,6 @@
  * them, and SwiGLU with its quantiser. A thread keeps a chunk of 8 channels in registers from the
  * first step to the record. Bytes a channel: 2 read, 1 (Q8) or 1/2 (Q4X) written; SwiGLU reads 4:
  * bound by memory, at one row by the latency of one load and one block reduction. */
-#include "sm90/fused.cuh"
 #include "sm90/silu.cuh"
 
 extern "C" {
@@ -133,8 +132,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS)
     fused::unpack(b, up);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        float h = __fmul_rn(silu(fminf(a[i], limit)), fminf(fmaxf(b[i], -limit), limit));
-        a[i] = num::round_bf16(h);
+        a[i] = num::round_bf16(swiglu(a[i], b[i], limit));
         most = fmaxf(most, fabsf(a[i]));
     }
 #pragma unroll

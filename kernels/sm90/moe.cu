@@ -4,7 +4,6 @@
  * and 3.3 at one. The choice takes k rounds of one warp over keys in its registers, two reductions
  * each. swiglu: 6 bytes a channel and 18 double operations (silu.cuh). moe_sum: 2 k + 4 bytes a
  * channel: bound by memory. */
-#include "sm90/row.cuh"
 #include "sm90/silu.cuh"
 
 extern "C" {
@@ -163,11 +162,6 @@ extern "C" dsf_status dsf_route_sm90(const dsf_launch *lc, const void *args)
 }
 
 /* ---- swiglu ---- */
-
-__device__ inline float swiglu(float g, float v, float limit)
-{
-    return __fmul_rn(silu(fminf(g, limit)), fminf(fmaxf(v, -limit), limit));
-}
 
 template <bool VEC>
 static __global__ void __launch_bounds__(FLAT_THREADS)

@@ -78,12 +78,13 @@ __device__ inline float e2m1_to_f32(unsigned nibble)
     return nibble & 8 ? -v : v;
 }
 
-/* Nearest even on the e2m1 grid, saturating at 6. */
-__device__ inline unsigned f32_to_e2m1(float x)
+/* x / s to the nearest even of the e2m1 grid, saturating at 6: the number of borders below it. s
+ * has few bits: a border times s is exact. */
+__device__ inline unsigned f32_to_e2m1(float x, float s = 1.0f)
 {
     float a = fabsf(x);
-    unsigned c = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) +
-                 (a >= 3.5f) + (a > 5.0f);
+    unsigned c = (a > 0.25f * s) + (a >= 0.75f * s) + (a > 1.25f * s) + (a >= 1.75f * s) +
+                 (a > 2.5f * s) + (a >= 3.5f * s) + (a > 5.0f * s);
     return c | (__float_as_uint(x) >> 28 & 8);
 }
 

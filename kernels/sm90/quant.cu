@@ -4,7 +4,7 @@
  * Exact: scales of Q8 and Q4X are powers of two, and x 2^-k is the correctly rounded quotient (both
  * powers are normal numbers). e4m3 scales of Q4N have 4 significant bits, so that a border of the
  * e2m1 grid times the scale is exact and x is compared with it instead of being divided. */
-#include "sm90/row.cuh"
+#include "sm90/fused.cuh"
 
 extern "C" {
 #include "ops/quant.h"
@@ -12,87 +12,29 @@ extern "C" {
 
 enum quant_format { Q8, Q4X, Q4N };
 
-/* Largest magnitude of the group that this thread's chunk belongs to. LANES neighbours a group. */
-template <int LANES> __device__ inline float group_max(const float (&x)[CHUNK], float floor)
-{
-    float most = floor;
-#pragma unroll
-    for (int i = 0; i < CHUNK; i++) most = fmaxf(most, fabsf(x[i]));
-#pragma unroll
-    for (int d = 1; d < LANES; d *= 2) most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, d));
-    return most;
-}
-
-__device__ inline uint2 codes_e4m3(const float (&x)[CHUNK], float inverse)
-{
-    uint32_t pair[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        pair[i] = __nv_cvt_float2_to_fp8x2(make_float2(x[2 * i] * inverse, x[2 * i + 1] * inverse),
-                                           __NV_SATFINITE, __NV_E4M3);
-    return make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
-}
-
-/* e2m1 code of x / s: the number of borders below |x|; ties go to the even code. */
-__device__ inline uint32_t code_e2m1(float x, float s)
-{
-    float a = fabsf(x);
-    uint32_t c = (a > 0.25f * s) + (a >= 0.75f * s) + (a > 1.25f * s) + (a >= 1.75f * s) +
-                 (a > 2.5f * s) + (a >= 3.5f * s) + (a > 5.0f * s);
-    return c | (__float_as_uint(x) >> 28 & 8);
-}
-
 __device__ inline uint32_t codes_e2m1(const float (&x)[CHUNK], float s)
 {
     uint32_t codes = 0;
 #pragma unroll
-    for (int i = 0; i < CHUNK; i++) codes |= code_e2m1(x[i], s) << 4 * i;
+    for (int i = 0; i < CHUNK; i++) codes |= num::f32_to_e2m1(x[i], s) << 4 * i;
     return codes;
 }
 
-__device__ inline void put_bytes(uint8_t *p, uint32_t v)
-{
-    if (reinterpret_cast<uintptr_t>(p) % 4 == 0) {
-        *reinterpret_cast<uint32_t *>(p) = v;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) p[i] = uint8_t(v >> 8 * i);
-}
-
-__device__ inline void put_codes(uint8_t *p, uint2 v)
-{
-    if (reinterpret_cast<uintptr_t>(p) % 8 == 0) {
-        *reinterpret_cast<uint2 *>(p) = v;
-        return;
-    }
-    put_bytes(p, v.x);
-    put_bytes(p + 4, v.y);
-}
-
-/* The record of one group's chunk; `lead`: this thread writes the group's scale. */
+/* A chunk of a record. All lanes call it; live: this one writes. */
 template <quant_format F>
 __device__ inline void put_chunk(uint8_t *rec, const float (&x)[CHUNK], unsigned c, unsigned d,
                                  bool live)
 {
     constexpr int LANES = F == Q4N ? 2 : 4;
     constexpr float FLOOR = F == Q8 ? 1e-4f : F == Q4X ? 6 * 0x1p-126f : 6 * 0x1p-9f;
-    float most = group_max<LANES>(x, FLOOR);
+    float most = fused::group_max<LANES>(x, FLOOR);
     if (!live) return;
-    unsigned codes = F == Q8 ? d : d / 2, group = c / (LANES * CHUNK);
-    bool lead = c % (LANES * CHUNK) == 0;
-    if (F == Q4N) {
-        uint8_t s = num::f32_to_e4m3(__fdiv_rn(most, 6.0f));
-        put_bytes(rec + c / 2, codes_e2m1(x, num::e4m3_to_f32(s)));
-        if (lead) rec[codes + group] = s;
-        return;
-    }
-    int k = num::pow2ceil(most, F == Q8 ? 1.0f / 448.0f : 1.0f / 6.0f);
-    if (F == Q8)
-        put_codes(rec + c, codes_e4m3(x, num::pow2(-k)));
-    else
-        put_bytes(rec + c / 2, codes_e2m1(x, num::pow2(k)));
-    if (lead) rec[codes + group] = uint8_t(k + 127);
+    if (F == Q8) return fused::put_q8_codes(rec, x, most, c, d, live);
+    int k = num::pow2ceil(most, 1.0f / 6.0f);
+    uint8_t e4m3 = num::f32_to_e4m3(__fdiv_rn(most, 6.0f));
+    fused::put_word(rec + c / 2, codes_e2m1(x, F == Q4N ? num::e4m3_to_f32(e4m3) : num::pow2(k)));
+    if (c % (LANES * CHUNK) == 0)
+        rec[d / 2 + c / (LANES * CHUNK)] = F == Q4N ? e4m3 : uint8_t(k + 127);
 }
 
 template <quant_format F>

@@ -4,7 +4,7 @@
 #ifndef DSF_SM90_SILU_CUH
 #define DSF_SM90_SILU_CUH
 
-#include "sm90/ptx.cuh"
+#include "sm90/fused.cuh"
 
 /* 2^f, |f| <= 1/2: ln(2)^k / k! up to k = 9; the next term is below 2^-37. */
 __device__ inline double exp2_fraction(double f)
@@ -29,11 +29,13 @@ __device__ inline float silu(float g)
     double f = fma(double(low), -1.4426950408889634, -double(turns)), e = exp2_fraction(f);
     int n = __float_as_int(turned) - __float_as_int(magic);
     e = __hiloint2double(__double2hiint(e) + n * (1 << 20), __double2loint(e));
-    double d = 1.0 + e, r = ptx::rcp_approx(d);
-#pragma unroll
-    for (int i = 0; i < 2; i++) r = fma(fma(-d, r, 1.0), r, r); /* 2^-20, 2^-40, rounding */
-    double x = double(g);
+    double r = fused::reciprocal(1.0 + e), x = double(g);
     return __double2float_rn(fma(x, 0.0, x * r));
+}
+
+__device__ inline float swiglu(float g, float v, float limit)
+{
+    return __fmul_rn(silu(fminf(g, limit)), fminf(fmaxf(v, -limit), limit));
 }
 
 #endif

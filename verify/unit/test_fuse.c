@@ -192,6 +192,11 @@ Test(fuse, a_target_without_a_kernel_keeps_the_parts)
     GOOD(dsf_plan_fuse(p, DSF_NEEDS_AVX512, NULL));
     cr_expect_eq(p->n_steps, steps);
     bool cuda = dsf_op_find("hc_boundary")->variant[1].run != NULL;
+    GOOD(dsf_plan_fuse(p, DSF_NEEDS_SM90, "cuda,-sm90:hc_boundary,-sm90:row_q8"));
+    for (int i = 0; i < p->n_steps; i++)
+        cr_expect(p->step[i].op != dsf_op_find("hc_boundary") &&
+                      p->step[i].op != dsf_op_find("row_q8"),
+                  "%d: a kernel that the mask takes away is not fused in", i);
     GOOD(dsf_plan_fuse(p, DSF_NEEDS_SM90, NULL));
     cr_expect_eq(p->n_steps < steps, cuda);
     dsf_plan_close(p);
