@@ -39,7 +39,7 @@ template <int Q> struct shared_memory {
     float inverse[HEADS]; /* of the denominator */
     uint64_t q_full, p_full[shape<Q>::BLOCKS];
 };
-static_assert(sizeof(shared_memory<5>) <= 232448, "shared memory of a block");
+static_assert(sizeof(shared_memory<5>) <= DSF_SM90_BLOCK_SHARED, "shared memory of a block");
 
 /* After the scores, by block of 64. */
 struct tables {

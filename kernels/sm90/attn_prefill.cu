@@ -37,7 +37,7 @@ struct shared_memory {
     uint64_t scored[STAGES];
     uint64_t q_full;
 };
-static_assert(sizeof(shared_memory) <= 232448, "shared memory of a block");
+static_assert(sizeof(shared_memory) <= DSF_SM90_BLOCK_SHARED, "shared memory of a block");
 
 __device__ void init_barriers(shared_memory *m)
 {

@@ -15,7 +15,7 @@ extern "C" {
 
 /* A warp takes 8 rows of the head at a time: 8 loads of 16 bytes a lane in flight, and one
  * butterfly of 8 + 4 + 2 shuffles instead of 8 x 5. */
-enum { MARKOV_THREADS = 256, MARKOV_ROWS = 8, MARKOV_MOST_BLOCKS = 132 * 3 };
+enum { MARKOV_THREADS = 256, MARKOV_ROWS = 8, MARKOV_MOST_BLOCKS = DSF_SM90_SMS * 3 };
 
 /* Workspace of a step. */
 struct markov_word {

@@ -50,7 +50,7 @@ struct shared_memory {
     alignas(8) uint64_t full[stages], empty[stages];
 };
 
-static_assert(sizeof(shared_memory) <= 232448, "what a block may have");
+static_assert(sizeof(shared_memory) <= DSF_SM90_BLOCK_SHARED, "what a block may have");
 static_assert(group_threads * (expand_registers + 2 * multiply_registers) <= threads * 168,
               "setmaxnreg waits for ever for more than the block starts with");
 

@@ -24,7 +24,7 @@ constexpr int step = 128, step_blocks = step / block;
 constexpr uint32_t block_bytes = block * record; /* 544 */
 constexpr int stages = 3;
 constexpr int resident = 4; /* blocks of an SM */
-constexpr int64_t most_blocks = 132 * resident;
+constexpr int64_t most_blocks = DSF_SM90_SMS * resident;
 
 /* Column 8g + 2c + e of the query is head 8c + 2g + e. */
 struct shared {

@@ -156,7 +156,8 @@ __global__ void __launch_bounds__(threads, 1)
 {
     extern __shared__ uint8_t shared[];
     ptx::griddepcontrol_launch_dependents();
-    uint32_t base = (ptx::smem(shared) + 1023) & ~1023u, data = base + 1024;
+    uint32_t base = (ptx::smem(shared) + alignment - 1) / alignment * alignment,
+             data = base + DSF_LINEAR_HEAD;
     if (threadIdx.x == 0) {
         ptx::prefetch_tensormap(&w);
         ptx::prefetch_tensormap(&x);

@@ -20,7 +20,8 @@ namespace
 
 constexpr int consumers = 256;
 constexpr int threads = consumers + 32;
-constexpr int most_stages = 16;
+constexpr int most_stages = DSF_LINEAR_FEW_STAGES;
+static_assert(2 * 8 * most_stages <= DSF_LINEAR_HEAD, "barriers");
 
 struct shape {
     int64_t n, k, o;
@@ -195,7 +196,8 @@ __global__ void __launch_bounds__(threads, 1)
 {
     extern __shared__ uint8_t shared[];
     ptx::griddepcontrol_launch_dependents();
-    uint32_t start = ptx::smem(shared), base = (start + 1023) & ~1023u, data = base + 1024;
+    uint32_t start = ptx::smem(shared), base = (start + alignment - 1) / alignment * alignment,
+             data = base + DSF_LINEAR_HEAD;
     uint32_t parts = data + p.stages * stage_bytes<N>;
     meeting m = meeting_of<N>(p, base, parts);
     share s = share_of(p);

@@ -35,7 +35,7 @@ struct shared_memory {
     uint4 out[TOKENS * OUT_CHUNKS];
     uint64_t full[STAGES], empty[STAGES];
 };
-static_assert(sizeof(shared_memory) <= 232448, "a multiprocessor's shared memory");
+static_assert(sizeof(shared_memory) <= DSF_SM90_BLOCK_SHARED, "a multiprocessor's shared memory");
 
 using ring = g8::ring<STAGES>;
 

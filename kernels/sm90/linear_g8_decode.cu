@@ -20,7 +20,7 @@ template <int TOKENS> struct tile {
     static constexpr int SCALE_BYTES = (TOKENS + OUTPUTS / 32) * 4;
     static constexpr int RESIDENT = DSF_G8_RESIDENT; /* blocks a multiprocessor */
     /* 228 KB, of which each block loses 1 KB to the system */
-    static constexpr int ROOM = 228 * 1024 / RESIDENT - 1024;
+    static constexpr int ROOM = DSF_SM90_SM_SHARED / RESIDENT - DSF_SM90_BLOCK_OWN;
     static constexpr int STAGES = (ROOM - 128) / (X_BYTES + W_BYTES + SCALE_BYTES + 16);
 
     struct shared_memory {

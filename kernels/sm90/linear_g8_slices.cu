@@ -24,7 +24,8 @@ template <int TOKENS, int SLICES> struct tile {
     static constexpr int CHAINS = (WORDS + 127) / 128; /* of one thread */
     static constexpr int FLIGHT = N < 64 ? 4 : 2;      /* blocks in flight: what registers allow */
     static constexpr int SCALE_BYTES = (TOKENS + 1) * BLOCKS * 4;
-    static constexpr int ROOM = 228 * 1024 / 2 - 1024; /* two blocks a multiprocessor */
+    static constexpr int ROOM =
+        DSF_SM90_SM_SHARED / 2 - DSF_SM90_BLOCK_OWN; /* two blocks a multiprocessor */
     static constexpr int STAGES =
         (ROOM - 256 - 2 * BLOCKS * WORDS * 4) / (X_BYTES + W_BYTES + SCALE_BYTES + 16);
 

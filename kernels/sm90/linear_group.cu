@@ -31,9 +31,9 @@ constexpr int threads = consumers + 128; /* the producer's warpgroup gives its r
  * of that: it would wait for ever. */
 constexpr int start_registers = 96;
 constexpr int producer_registers = 24, consumer_registers = 112;
-constexpr int most_stages = 8; /* of one ring */
+constexpr int most_stages = DSF_LINEAR_GROUP_STAGES;
 constexpr int most_scales = 2 * DSF_LINEAR_GROUP_MOST_K / 32;
-constexpr int shared_head = 2048; /* barriers, then scales */
+constexpr int shared_head = DSF_LINEAR_GROUP_HEAD; /* barriers, then scales */
 static_assert(producer_registers * 128 + consumer_registers * consumers <=
                   start_registers * threads,
               "registers of the block");
@@ -397,7 +397,8 @@ __global__ void __launch_bounds__(threads, 1)
 {
     extern __shared__ uint8_t shared[];
     ptx::griddepcontrol_launch_dependents();
-    uint32_t start = ptx::smem(shared), data = (start + shared_head + 1023) & ~1023u;
+    uint32_t start = ptx::smem(shared),
+             data = (start + shared_head + alignment - 1) / alignment * alignment;
     uint8_t *scales = shared + 2 * 8 * groups * most_stages, *stages = shared + (data - start);
     position at = position_of(p);
     if (threadIdx.x == 0) {

@@ -27,6 +27,7 @@ constexpr int blocks = segment / depth;     /* stages of a segment */
 constexpr int columns = DSF_LINEAR_COLUMNS; /* two warpgroups of 64 */
 constexpr int row_bytes = depth * 2;        /* of a stage, weights and tokens */
 constexpr int weight_bytes = columns * row_bytes;
+constexpr uint32_t alignment = DSF_LINEAR_ALIGN; /* of the stages */
 
 /* One launch. wo_a: `groups` products side by side, x and out with a row of all groups; `plain`
  * leads to what the weights were expanded from. */

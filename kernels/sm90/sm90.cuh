@@ -7,6 +7,7 @@
 
 extern "C" {
 #include "op.h"
+#include "sm90/chip.h"
 }
 
 #include "sm90/num.cuh"

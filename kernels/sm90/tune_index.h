@@ -7,19 +7,20 @@
 #include <stdint.h>
 
 #include "ops/index.h"
+#include "sm90/chip.h"
 
 enum {
     DSF_INDEX_MOST_KEPT = 4096, /* of the streaming selection; larger lists take the plain one */
     DSF_INDEX_PART = 8192,      /* least candidates of a part, where one row has several blocks */
     DSF_INDEX_MOST_PARTS = 64,
-    DSF_INDEX_BLOCKS = 264,         /* two blocks for each of 132 multiprocessors */
-    DSF_INDEX_FEW_ROWS = 32,        /* up to here a pool's entries are always gathered */
-    DSF_INDEX_LONE_ROWS = 2,        /* up to here, or */
-    DSF_INDEX_LONE_SCORES = 262144, /* up to so many scores, no tiles of rows are made */
-    DSF_INDEX_TILE_ROWS = 4,        /* rows (tokens) of a tensor-core tile */
-    DSF_INDEX_HEADS = 32,           /* of a tile; fewer are padded with zeros */
-    DSF_INDEX_CHANNELS = 128,       /* of a record that the tensor-core kernels take */
-    DSF_INDEX_TILE_BYTES = 21632    /* of a prepared tile (index_scores.cu) */
+    DSF_INDEX_BLOCKS = 2 * DSF_SM90_SMS, /* two a multiprocessor */
+    DSF_INDEX_FEW_ROWS = 32,             /* up to here a pool's entries are always gathered */
+    DSF_INDEX_LONE_ROWS = 2,             /* up to here, or */
+    DSF_INDEX_LONE_SCORES = 262144,      /* up to so many scores, no tiles of rows are made */
+    DSF_INDEX_TILE_ROWS = 4,             /* rows (tokens) of a tensor-core tile */
+    DSF_INDEX_HEADS = 32,                /* of a tile; fewer are padded with zeros */
+    DSF_INDEX_CHANNELS = 128,            /* of a record that the tensor-core kernels take */
+    DSF_INDEX_TILE_BYTES = 21632         /* of a prepared tile (index_scores.cu) */
 };
 
 /* One selection: `parts` blocks a row, each keeps k of its part; one more launch merges them. */

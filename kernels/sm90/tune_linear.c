@@ -1,19 +1,17 @@
 #include "sm90/tune_linear.h"
 
 #include "ops/linear.h"
+#include "sm90/chip.h"
 
 enum {
-    SMS = 132,         /* of an H100 or H200; only a measure of how much is enough */
     FEW = 64,          /* rows up to which weights stream past one tile of tokens */
     ENOUGH = 96,       /* tiles that keep the kernel for many rows busy */
     MOST_CLUSTER = 16, /* above 8 the kernel asks for it; a GPC of an H100 has 16 SMs or more */
     MOST_PARTS = 64 * 1024, /* bytes of shared memory for segments that wait for their turn */
-    MOST_SHARED = 227 * 1024,
-    ROW = 128,         /* bytes of a stage's row: one swizzled row of the copy engine */
-    HEAD = 2 * 1024,   /* barriers, and what the alignment of the stages may cost */
-    MOST_STAGES = 16,  /* few rows */
-    GROUP_HEAD = 3072, /* the same and the scales, wo_a with few rows */
-    GROUP_STAGES = 8,  /* of one ring */
+    ROW = 128,              /* bytes of a stage's row: one swizzled row of the copy engine */
+    /* Before the stages, with what their alignment may cost. */
+    HEAD = DSF_LINEAR_HEAD + DSF_LINEAR_ALIGN,
+    GROUP_HEAD = DSF_LINEAR_GROUP_HEAD + DSF_LINEAR_ALIGN,
 };
 
 static int64_t tiles_of(int64_t total, int64_t tile) { return (total + tile - 1) / tile; }
@@ -28,7 +26,7 @@ static int tokens_for(int64_t n)
 /* Rounds of the device times what one costs: its products, and 16 tokens' worth of edges. */
 static int64_t cost_of(int64_t n, int64_t columns, int tokens)
 {
-    return tiles_of(columns * tiles_of(n, tokens), SMS) * (tokens + 16);
+    return tiles_of(columns * tiles_of(n, tokens), DSF_SM90_SMS) * (tokens + 16);
 }
 
 /* Two column tiles share the tokens where they come in pairs: of 192 they take 28 KiB a stage and
@@ -53,8 +51,8 @@ static dsf_linear_tile few_rows(int tokens, int64_t cluster, int64_t segments)
 {
     int stage = (DSF_LINEAR_COLUMNS + tokens) * ROW;
     int parts = (int)parts_of(tokens, cluster, segments);
-    int stages = (MOST_SHARED - HEAD - parts) / stage;
-    if (stages > MOST_STAGES) stages = MOST_STAGES;
+    int stages = (DSF_SM90_BLOCK_SHARED - HEAD - parts) / stage;
+    if (stages > DSF_LINEAR_FEW_STAGES) stages = DSF_LINEAR_FEW_STAGES;
     return (dsf_linear_tile){0,
                              tokens,
                              (int)cluster,
@@ -69,7 +67,7 @@ dsf_linear_tile dsf_tune_linear(int64_t n, int64_t k, int64_t o)
     int tokens = tokens_for(n);
     if (n > FEW && columns * tiles_of(n, DSF_LINEAR_MANY) >= ENOUGH)
         return many_rows(n, columns, 1);
-    int64_t most = SMS / (columns * tiles_of(n, tokens));
+    int64_t most = DSF_SM90_SMS / (columns * tiles_of(n, tokens));
     if (most > MOST_CLUSTER) most = MOST_CLUSTER;
     if (most > segments) most = segments;
     if (most < 2) return few_rows(tokens, 1, segments);
@@ -86,8 +84,8 @@ dsf_linear_tile dsf_tune_linear_group(int64_t n, int64_t o, int64_t groups)
     int tokens = tokens_for(n);
     int stage = DSF_LINEAR_GROUP_COLUMNS * DSF_LINEAR_GROUP_CHANNELS + 2 * tokens * ROW;
     int sum = DSF_LINEAR_GROUP_COLUMNS * tokens * 4;
-    int stages = (MOST_SHARED - GROUP_HEAD - sum) / (DSF_LINEAR_GROUP_RINGS * stage);
-    if (stages > GROUP_STAGES) stages = GROUP_STAGES;
+    int stages = (DSF_SM90_BLOCK_SHARED - GROUP_HEAD - sum) / (DSF_LINEAR_GROUP_RINGS * stage);
+    if (stages > DSF_LINEAR_GROUP_STAGES) stages = DSF_LINEAR_GROUP_STAGES;
     return (dsf_linear_tile){0, tokens, 1,
                              0, stages, GROUP_HEAD + DSF_LINEAR_GROUP_RINGS * stages * stage + sum};
 }

@@ -15,6 +15,11 @@ enum {
     DSF_LINEAR_GROUP_COLUMNS = 64,   /* weights of a tile of wo_a with few rows */
     DSF_LINEAR_GROUP_CHANNELS = 128, /* of a stage of it */
     DSF_LINEAR_GROUP_RINGS = 4,      /* of stages: warpgroups that take segments in turn */
+    DSF_LINEAR_GROUP_STAGES = 8,     /* most of one ring */
+    DSF_LINEAR_GROUP_HEAD = 2048,    /* bytes before the stages: barriers, scales */
+    DSF_LINEAR_FEW_STAGES = 16,      /* most of the kernel for few rows */
+    DSF_LINEAR_HEAD = 1024,          /* the same of the other kernels: barriers */
+    DSF_LINEAR_ALIGN = 1024,         /* of the stages, for the copy engine's swizzle */
     DSF_LINEAR_GROUP_MOST_K = 16384
 };
 

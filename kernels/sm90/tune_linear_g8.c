@@ -1,6 +1,7 @@
 #include "tune_linear_g8.h"
 
 #include "ops/linear.h"
+#include "sm90/chip.h"
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -12,8 +12,7 @@ extern "C" {
 enum {
     DSF_G8_STEP = 128,       /* bytes of K a pipeline stage holds: one swizzled row */
     DSF_G8_DECODE_MOST = 64, /* rows that the decode kernels take */
-    DSF_G8_RESIDENT = 2,     /* of whose blocks so many live on a multiprocessor */
-    DSF_SM90_SMS = 132       /* multiprocessors of H100 SXM and H200 */
+    DSF_G8_RESIDENT = 2      /* of whose blocks so many live on a multiprocessor */
 };
 
 typedef struct {
