@@ -30,7 +30,7 @@ def main(log, suite, expected):
     for run in runs:
         cases = list(tap_cases(run.get("stdout", "")))
         if run["result"] == "SKIP" and not any(reason for _, reason in cases):
-            print(f"{run['name']}: skipped as a whole: its tests were lost")
+            print(f"error: {run['name']}: skipped as a whole: its tests were lost")
             code = 1
         inputs = re.search(r"^(\d+) inputs$", run.get("stdout", ""), re.M)
         if cases:
@@ -43,10 +43,10 @@ def main(log, suite, expected):
             print(f"skip {name}: {reason}")
             skipped += 1
             if not ALLOWED.search(reason):
-                print(f"{name}: a unit test may skip only for absent shared data or a sanitizer's own doing")
+                print(f"error: {name}: a unit test may skip only for absent shared data or a sanitizer's own doing")
                 code = 1
     if passed + skipped < least.get(suite, 1):
-        print(f"{suite}: {passed} cases passed, {skipped} skipped; ci/expected asks for {least.get(suite, 1)}")
+        print(f"error: {suite}: {passed} cases passed, {skipped} skipped; ci/expected asks for {least.get(suite, 1)}")
         code = 1
     print(f"= {passed} cases, {skipped} skipped, in {len(runs)} programs")
     return code

@@ -28,9 +28,20 @@ typedef struct {
 static volatile sig_atomic_t interrupted;
 static void on_interrupt(int sig) { interrupted = sig; }
 
+static dsf_sampling sampling_of(const options *o)
+{
+    return (dsf_sampling){.temperature = o->temp,
+                          .top_p = o->top_p,
+                          .min_p = o->min_p,
+                          .top_k = o->top_k,
+                          .seed = (uint64_t)o->seed};
+}
+
 static dsf_status prefill(const options *o, generation *g)
 {
+    const dsf_sampling s = sampling_of(o);
     DSF_TRY(dsf_session_open(&g->session, g->engine));
+    if (!o->json) DSF_TRY(dsf_session_sampling(g->session, &s));
     DSF_TRY(dsf_session_feed(g->session, g->prompt.id, g->prompt.n));
     int64_t t0 = dsf_clock_ns(), total = (int64_t)g->prompt.n;
     while (dsf_session_queued(g->session) > 0) {
@@ -58,22 +69,25 @@ static dsf_status emit(const options *o, generation *g, dsf_bpe_tail *tail, int3
     return dsf_inputs_flush();
 }
 
+/* Token i: drawn by the step itself, or from its logits where their probabilities are wanted. */
+static dsf_status next(const options *o, generation *g, int64_t i, int32_t *id)
+{
+    const dsf_sampling s = sampling_of(o);
+    const float *logits;
+    if (!o->json) return dsf_session_next(g->session, id);
+    DSF_TRY(dsf_session_logits(g->session, &logits));
+    return dsf_sample(logits, dsf_engine_vocab(g->engine), &s, dsf_session_position(g->session),
+                      g->work, id, &g->logprob[i]);
+}
+
 static dsf_status generate(const options *o, generation *g)
 {
-    const dsf_sampling s = {.temperature = o->temp,
-                            .top_p = o->top_p,
-                            .min_p = o->min_p,
-                            .top_k = o->top_k,
-                            .seed = (uint64_t)o->seed};
     dsf_bpe_tail tail = {.n = 0};
-    int64_t vocab = dsf_engine_vocab(g->engine), t0 = dsf_clock_ns();
+    int64_t t0 = dsf_clock_ns();
     g->finish = "length";
     for (int64_t i = 0; i < o->n && !interrupted; i++) {
-        const float *logits;
         int32_t id;
-        DSF_TRY(dsf_session_logits(g->session, &logits));
-        DSF_TRY(dsf_sample(logits, vocab, &s, dsf_session_position(g->session), g->work, &id,
-                           &g->logprob[i]));
+        DSF_TRY(next(o, g, i, &id));
         DSF_TRY(dsf_ids_add(&g->out, &id, 1));
         if (id == dsf_engine_eos(g->engine) && !o->ignore_eos) {
             g->finish = "stop";
@@ -141,6 +155,7 @@ static dsf_status run(options *o, generation *g)
     DSF_TRY(dsf_inputs_ids(&o->in, &g->bpe, &g->prompt));
     int64_t need = (int64_t)g->prompt.n + o->n;
     if (eo.context == 0) eo.context = need;
+    eo.sampled = !o->json;
     DSF_TRY(dsf_engine_open(&g->engine, &eo));
     DSF_TRY(dsf_mem_new(&g->work, (size_t)dsf_engine_vocab(g->engine), sizeof *g->work));
     DSF_TRY(dsf_mem_new(&g->logprob, (size_t)o->n + 1, sizeof *g->logprob));

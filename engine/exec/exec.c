@@ -156,22 +156,15 @@ dsf_status dsf_exec_give(dsf_exec *e, dsf_tap tap, const void *data, int64_t row
     return DSF_FAIL(DSF_EINVAL, "%s is not asked for by this plan", path);
 }
 
-dsf_status dsf_exec_result(const dsf_exec *e, dsf_tap tap, dsf_tensor *out)
+dsf_status dsf_exec_result(const dsf_exec *e, dsf_result which, dsf_tensor *out)
 {
     const dsf_plan *p = e->plan;
-    for (int i = p->n_steps - 1; i >= 0; i--)
-        for (int k = 0; k < p->step[i].n_taps; k++) {
-            if (p->step[i].tap[k].tap.id != tap.id || p->step[i].tap[k].tap.layer != tap.layer)
-                continue;
-            dsf_val v = p->step[i].tap[k].value, base = dsf_plan_base(p, v);
-            if (e->setup.device && p->value[base].result == DSF_NO_RESULT) break;
-            *out = dsf_plan_tensor(&p->value[v]);
-            out->data = e->setup.device ? e->result + p->value[base].result : dsf_exec_data(e, v);
-            return DSF_OK;
-        }
-    char path[64];
-    dsf_tap_path(path, tap, p->n_layers);
-    return DSF_FAIL(DSF_EINVAL, "%s is not a result of this plan", path);
+    dsf_val v = p->result[which], base = dsf_plan_base(p, v);
+    if (v == DSF_NO_VAL || p->value[base].result == DSF_NO_RESULT)
+        return DSF_FAIL(DSF_EINVAL, "this plan has no result `%s`", dsf_plan_result_name(which));
+    *out = dsf_plan_tensor(&p->value[v]);
+    out->data = e->setup.device ? e->result + p->value[base].result : dsf_exec_data(e, v);
+    return DSF_OK;
 }
 
 bool dsf_exec_cache(const dsf_exec *e, const char *name, dsf_tensor *out)

@@ -64,9 +64,8 @@ void *dsf_exec_input(const dsf_exec *e, dsf_input input, int index);
 DSF_MUST dsf_status dsf_exec_give(dsf_exec *e, dsf_tap tap, const void *data, int64_t rows);
 /* One pass over the row ranges, indexed by row set. sink may be NULL. */
 DSF_MUST dsf_status dsf_exec_run(dsf_exec *e, const dsf_row_range *range, const dsf_tap_sink *sink);
-/* View of a tapped value after a run (logits, draft ids), in host memory; EINVAL when the plan has
- * none. */
-DSF_MUST dsf_status dsf_exec_result(const dsf_exec *e, dsf_tap tap, dsf_tensor *out);
+/* View of a result after a run, in host memory; EINVAL when the plan has none of this kind. */
+DSF_MUST dsf_status dsf_exec_result(const dsf_exec *e, dsf_result which, dsf_tensor *out);
 /* View of a cache value by name ("ring3") in the exec's space (dsf_space_read and _write); false
  * when there is none. */
 bool dsf_exec_cache(const dsf_exec *e, const char *name, dsf_tensor *out);

@@ -41,6 +41,8 @@ typedef struct {
     bool all_logits;      /* logits of every row of a pass, not of the last one only; exact only */
     bool unfused;         /* index scores become observable: more memory, [chunk, context] bf16 */
     bool timed;           /* keep the time of each step */
+    bool sampled;         /* a step draws each session's next token where its logits are, and these
+                             stay there: dsf_session_sampling, dsf_session_next */
     bool given_embed;     /* rows come with their embedding (image spans), dsf_session_feed_embed */
     const struct dsf_synthetic *synthetic; /* in place of `model`; serve/load.h; a device only */
     const dsf_tap_sink
@@ -106,5 +108,11 @@ typedef struct {
  * be NULL): natural log-probability under temperature 1. EINVAL: a NaN or +inf among the logits. */
 DSF_MUST dsf_status dsf_sample(const float *logits, int64_t n, const dsf_sampling *p,
                                int64_t position, float *work, int32_t *id, double *logprob);
+/* In an engine that was opened `sampled`: how the session's next tokens are drawn (until it is said
+ * again; at first the largest logit). EINVAL: another engine, or a parameter outside its limits. */
+DSF_MUST dsf_status dsf_session_sampling(dsf_session *s, const dsf_sampling *p);
+/* What the last step drew after the session's last token: the id that dsf_sample draws at this
+ * position. EINVAL while tokens are queued; ECORRUPT as dsf_sample. */
+DSF_MUST dsf_status dsf_session_next(const dsf_session *s, int32_t *id);
 
 #endif

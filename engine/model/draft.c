@@ -50,11 +50,13 @@ dsf_status dsf_model_build_draft(dsf_plan *p, const dsf_model *m)
                              dsf_plan_input(p, DSF_INPUT_ANCHOR, 0, 1, NULL));
     dsf_plan_show(p, DSF_TAP_DSPARK_DRAFT_LOGITS, -1, chain.logits);
     dsf_plan_show(p, DSF_TAP_DSPARK_DRAFT_IDS, -1, chain.ids);
+    dsf_plan_result(p, DSF_RESULT_DRAFT_IDS, chain.ids);
     dsf_val mu = dsf_plan_tap(p, DSF_TAP_DSPARK_MARKOV_EMBED, -1, chain.mu);
     dsf_tensor w = *dsf_weights_at(m->weights, last, DSF_ROLE_CONFIDENCE, false);
     w.rank = 1;
     w.dim[0] = w.dim[1];
     dsf_val conf = dsf_rec_confidence(p, h, mu, dsf_plan_const(p, "confidence", &w));
     dsf_plan_show(p, DSF_TAP_DSPARK_CONFIDENCE, -1, conf);
+    dsf_plan_result(p, DSF_RESULT_CONFIDENCE, conf);
     return p->status == DSF_OK ? DSF_OK : dsf_error_pass(p->status, DSF_HERE);
 }

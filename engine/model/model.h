@@ -12,6 +12,7 @@ typedef struct {
     float eps[2];                  /* rms_norm_eps, hc_eps */
     bool unfused;                  /* index scores as a value: for dumps and grafts */
     bool draft_context;            /* seed the draft rings (10.2) */
+    bool sampled;                  /* the pass draws the next tokens; logits stay where they are */
 } dsf_model;
 
 DSF_MUST dsf_status dsf_model_open(dsf_model *m, const dsf_config *c, const dsf_weights *w);

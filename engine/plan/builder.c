@@ -13,6 +13,7 @@ dsf_status dsf_plan_open(dsf_plan **out, const dsf_plan_size *size, int n_layers
     p->size = *size;
     p->n_layers = n_layers;
     p->layer_now = -1;
+    for (int i = 0; i < DSF_N_RESULTS; i++) p->result[i] = DSF_NO_VAL;
     *out = p;
     return DSF_OK;
 }
@@ -287,6 +288,17 @@ void dsf_plan_show(dsf_plan *p, dsf_tap_id id, int layer, dsf_val v)
     s->tap[s->n_taps].tap = (dsf_tap){id, layer};
     s->tap[s->n_taps].value = v;
     s->n_taps++;
+}
+
+void dsf_plan_result(dsf_plan *p, dsf_result which, dsf_val v)
+{
+    if (p->status == DSF_OK) p->result[which] = v;
+}
+
+const char *dsf_plan_result_name(dsf_result which)
+{
+    static const char *const name[DSF_N_RESULTS] = {"logits", "next", "draft_ids", "confidence"};
+    return name[which];
 }
 
 dsf_val dsf_plan_tap(dsf_plan *p, dsf_tap_id id, int layer, dsf_val v)

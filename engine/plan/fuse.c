@@ -1,6 +1,7 @@
 /* Sequences of steps that one operation computes (ops/fused.h) become one step. A sequence is found
  * by what flows between its steps, wherever they stand. A value between two of its steps goes away:
- * it must have no other reader and no tap. Values that stay keep their readers and taps. */
+ * it must have no other reader and no tap, and be no result. Values that stay keep their readers
+ * and taps. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -90,7 +91,8 @@ static bool between(const fusion *f, int i, dsf_val v)
     const dsf_step *s = &f->p->step[i];
     for (int k = 0; k < s->n_taps; k++)
         if (dsf_plan_base(f->p, s->tap[k].value) == dsf_plan_base(f->p, v)) return false;
-    return f->p->value[dsf_plan_base(f->p, v)].kind == DSF_VALUE_SCRATCH && readers(f, v) == 1;
+    return f->p->value[dsf_plan_base(f->p, v)].kind == DSF_VALUE_SCRATCH && readers(f, v) == 1 &&
+           !dsf_plan_is_result(f->p, v);
 }
 
 /* v has its contents before step i. */

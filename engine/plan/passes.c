@@ -7,13 +7,6 @@
 
 static bool writes(const dsf_step *s, int k) { return s->op->operand[k].dir != DSF_IN; }
 
-/* Values that the caller reads after the run: kept and shown whether or not a sink is there. */
-static bool is_result(dsf_tap_id id)
-{
-    return id == DSF_TAP_LOGITS || id == DSF_TAP_DSPARK_DRAFT_LOGITS ||
-           id == DSF_TAP_DSPARK_DRAFT_IDS || id == DSF_TAP_DSPARK_CONFIDENCE;
-}
-
 /* ---- prune ---- */
 
 typedef struct {
@@ -30,7 +23,7 @@ static bool step_wanted(const dsf_plan *p, dsf_step *s, const prune_state *st)
          i++) { /* taps nobody wants are dropped: nothing is shown in vain */
         const dsf_tap_sink *w = st->wanted;
         bool show = w && (!w->wants || w->wants(w->ud, s->tap[i].tap));
-        if (!show && !is_result(s->tap[i].tap.id)) continue;
+        if (!show) continue;
         s->tap[kept++] = s->tap[i];
         wanted = true;
     }
@@ -85,6 +78,8 @@ dsf_status dsf_plan_prune(dsf_plan *p, const dsf_tap_sink *wanted,
         s.absent[i] =
             p->value[i].kind == DSF_VALUE_GIVEN && missing && missing(ud, p->value[i].tap);
     mark_absent(p, &s);
+    for (int i = 0; i < DSF_N_RESULTS; i++)
+        if (p->result[i] != DSF_NO_VAL) s.needed[dsf_plan_base(p, p->result[i])] = true;
     mark_needed(p, &s);
     int n = 0;
     for (int i = 0; i < p->n_steps; i++)
@@ -207,12 +202,13 @@ static size_t value_bytes(const dsf_plan *p, const dsf_value *v)
     return ((size_t)dsf_tensor_bytes(&t) + align - 1) & ~(align - 1);
 }
 
-/* Lives to the end, and has a place among the results. */
+/* Lives to the end, and has a place among the results: but not what no step is left to compute. */
 static void keep_result(dsf_plan *p, dsf_val v)
 {
+    if (v == DSF_NO_VAL) return;
     dsf_value *r = &p->value[dsf_plan_base(p, v)];
+    if (r->first < 0) return;
     r->last = p->n_steps;
-    if (r->result != DSF_NO_RESULT) return;
     r->result = p->result_bytes;
     p->result_bytes += value_bytes(p, r);
 }
@@ -230,9 +226,7 @@ static void find_lifetimes(dsf_plan *p)
             if (p->value[v].first < 0) p->value[v].first = i;
             p->value[v].last = i;
         }
-    for (int i = 0; i < p->n_steps; i++)
-        for (int k = 0; k < p->step[i].n_taps; k++)
-            if (is_result(p->step[i].tap[k].tap.id)) keep_result(p, p->step[i].tap[k].value);
+    for (int i = 0; i < DSF_N_RESULTS; i++) keep_result(p, p->result[i]);
 }
 
 /* Lowest offset at which v overlaps no placed value that lives at the same time. */

@@ -58,8 +58,9 @@ enum {
     X(HEAD_ROW, I32, HEAD) /* pass row */                                                          \
     X(HEAD_POS, I32, HEAD)                                                                         \
     X(HEAD_SLOT, I32, HEAD)                                                                        \
-    X(ANCHOR, I32, NONE) /* draft: the token placed in row 0 */                                    \
-    X(ENGRAM, I64, ALL)  /* table rows; one input for each Engram layer */
+    X(HEAD_HOW, I64, HEAD) /* dsf_sample_how: how the next token is drawn */                       \
+    X(ANCHOR, I32, NONE)   /* draft: the token placed in row 0 */                                  \
+    X(ENGRAM, I64, ALL)    /* table rows; one input for each Engram layer */
 
 typedef enum {
 #define X(id, dtype, rows) DSF_INPUT_##id,
@@ -67,6 +68,15 @@ typedef enum {
 #undef X
         DSF_N_INPUTS
 } dsf_input;
+
+/* What the caller reads after a pass. */
+typedef enum {
+    DSF_RESULT_LOGITS,     /* [heads, vocab] f32 */
+    DSF_RESULT_NEXT,       /* [heads] i32: drawn from them */
+    DSF_RESULT_DRAFT_IDS,  /* [block] i32 */
+    DSF_RESULT_CONFIDENCE, /* [block] f32 */
+    DSF_N_RESULTS
+} dsf_result;
 
 typedef enum {
     DSF_VALUE_SCRATCH, /* computed; lives from its first to its last step */
@@ -134,7 +144,8 @@ typedef struct {
     dsf_plan_size size;
     int n_layers; /* backbone layers: tells stages from layers in tap names */
     size_t scratch_bytes, cache_bytes, input_bytes;
-    size_t result_bytes; /* of what the caller reads after a run */
+    dsf_val result[DSF_N_RESULTS]; /* DSF_NO_VAL: none of this kind */
+    size_t result_bytes;
     size_t worker_bytes; /* kernel scratch of one worker (device: in all): the most that a chosen
                             variant asks for */
     unsigned target;     /* what the variants were chosen for */
@@ -197,8 +208,19 @@ dsf_val dsf_plan_tap(dsf_plan *p, dsf_tap_id id, int layer, dsf_val v);
 /* The same for a value that is to be shown but not replaced. */
 void dsf_plan_show(dsf_plan *p, dsf_tap_id id, int layer, dsf_val v);
 
+/* v is what the caller reads after a pass: it is computed, and lives to the pass's end. */
+void dsf_plan_result(dsf_plan *p, dsf_result which, dsf_val v);
+const char *dsf_plan_result_name(dsf_result which);
+static inline bool dsf_plan_is_result(const dsf_plan *p, dsf_val v)
+{
+    for (int i = 0; i < DSF_N_RESULTS; i++)
+        if (p->result[i] != DSF_NO_VAL && dsf_plan_base(p, p->result[i]) == dsf_plan_base(p, v))
+            return true;
+    return false;
+}
+
 /* Passes over the finished recording, in this order. */
-/* Drops steps that nothing needs: whose outputs reach no cache, no wanted tap and no kept value.
+/* Drops steps that nothing needs: whose outputs reach no cache, no wanted tap and no result.
  * `missing` (may be NULL) tells given taps that the caller has no data for: what depends on them
  * goes too. */
 DSF_MUST dsf_status dsf_plan_prune(dsf_plan *p, const dsf_tap_sink *wanted,

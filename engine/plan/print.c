@@ -37,6 +37,14 @@ static void print_tiles(dsf_buf *out, const dsf_plan *p, const dsf_step *s)
     if (text[0]) dsf_buf_fmt(out, " {%s}", text);
 }
 
+static void print_results(dsf_buf *out, const dsf_plan *p, const dsf_step *s)
+{
+    for (int i = 0; i < DSF_N_RESULTS; i++)
+        for (int k = 0; p->result[i] != DSF_NO_VAL && k < s->op->n_operands; k++)
+            if (s->operand[k] == p->result[i] && s->op->operand[k].dir != DSF_IN)
+                dsf_buf_fmt(out, " =%s", dsf_plan_result_name((dsf_result)i));
+}
+
 void dsf_plan_print(const dsf_plan *p, dsf_buf *out)
 {
     dsf_buf_fmt(out, "# rows %lld, heads %lld, slots %lld, context %lld, rewind %lld\n",
@@ -57,6 +65,7 @@ void dsf_plan_print(const dsf_plan *p, dsf_buf *out)
             dsf_tap_path(path, s->tap[k].tap, p->n_layers);
             dsf_buf_fmt(out, " ~%s", path);
         }
+        print_results(out, p, s);
         dsf_buf_char(out, '\n');
     }
 }

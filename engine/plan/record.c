@@ -11,6 +11,7 @@
 #include "ops/norm.h"
 #include "ops/quant.h"
 #include "ops/rope.h"
+#include "ops/sample.h"
 #include "plan/bind.h"
 
 /* A new row value [rows, d1, d2], the trailing dimensions being absent when 0. */
@@ -325,6 +326,15 @@ dsf_chain dsf_rec_markov_chain(dsf_plan *p, dsf_val base, dsf_val embed, dsf_val
          AT(markov_chain, embed, embed), AT(markov_chain, head, head),
          AT(markov_chain, anchor, anchor));
     return o;
+}
+
+dsf_val dsf_rec_sample(dsf_plan *p, dsf_val logits, dsf_val how)
+{
+    dsf_val ids = make(p, "next", DSF_I32, 0, 0);
+    dsf_sample_args a = {.ids = {0}};
+    STEP(p, &dsf_op_sample, &a, AT(sample, ids, ids), AT(sample, logits, logits),
+         AT(sample, how, how));
+    return ids;
 }
 
 dsf_val dsf_rec_confidence(dsf_plan *p, dsf_val h, dsf_val mu, dsf_val w)

@@ -50,6 +50,14 @@ static int64_t cut_of(const dsf_session *s)
     return cuts && s->fed > window ? s->fed - window : 0;
 }
 
+/* How the token after position t is drawn. */
+static void put_how(const layout *w, const dsf_session *s, int64_t t)
+{
+    dsf_sample_how *how = (dsf_sample_how *)w->e->in[DSF_INPUT_HEAD_HOW] + w->heads;
+    *how = s->how;
+    how->position = t + 1;
+}
+
 /* Rows [s->n, s->n + s->take) of one session. */
 static void put_rows(layout *w, dsf_session *s)
 {
@@ -77,6 +85,7 @@ static void put_rows(layout *w, dsf_session *s)
         column(w, DSF_INPUT_HEAD_ROW)[w->heads] = (int32_t)w->n;
         column(w, DSF_INPUT_HEAD_POS)[w->heads] = (int32_t)t;
         column(w, DSF_INPUT_HEAD_SLOT)[w->heads] = s->slot;
+        if (e->opt.sampled) put_how(w, s, t);
         if (t == s->fed - 1) s->head = w->heads;
         w->heads++;
     }

@@ -74,6 +74,7 @@ static dsf_status plan_weights(dsf_engine *e)
 static dsf_status make_plans(dsf_engine *e)
 {
     e->load.model.unfused = e->opt.unfused;
+    e->load.model.sampled = e->opt.sampled;
     DSF_TRY(make_plan(e, &e->plan, false));
     if (e->load.config.n_mtp_layers > 0) DSF_TRY(make_plan(e, &e->draft_plan, true));
     DSF_TRY(plan_weights(e));

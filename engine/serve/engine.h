@@ -5,6 +5,7 @@
 #include "base/budget.h"
 #include "dsf.h"
 #include "exec/exec.h"
+#include "ops/sample.h"
 #include "serve/load.h"
 
 struct dsf_engine {
@@ -36,6 +37,7 @@ struct dsf_session {
                              more than n while such a prompt runs */
     int64_t take;         /* rows in the pass being made */
     int64_t serial, head; /* step and head row of the last logits; head -1: none */
+    dsf_sample_how how;   /* the next tokens are drawn; its position is set with each row */
     int32_t *ids;         /* [context] */
     uint8_t *vl;          /* [context] */
     uint16_t *embed;      /* [context, dim] when the engine takes given rows */
@@ -47,6 +49,9 @@ DSF_MUST dsf_status dsf_batch_run(dsf_engine *e, dsf_session *const *batch, size
 DSF_MUST dsf_status dsf_batch_draft(dsf_session *s, int32_t anchor, const dsf_tap_sink *sink);
 /* Query rows of layer `layer` that survive a prompt (product.md 4): everything below the split. */
 int64_t dsf_batch_cone_rows(const dsf_config *c, int layer);
+/* session.c: a result of the last step, in which the session's row is s->head. EINVAL: the step was
+ * another's, or tokens are queued. */
+DSF_MUST dsf_status dsf_session_result(const dsf_session *s, dsf_result which, dsf_tensor *t);
 /* memory.c: the named byte totals. */
 void dsf_memory_plan(const dsf_engine *e, dsf_budget *b);
 /* Refuses a plan that the machine cannot hold, with the table. */

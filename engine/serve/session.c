@@ -21,6 +21,7 @@ dsf_status dsf_session_open(dsf_session **out, dsf_engine *e)
     s->engine = e;
     s->slot = slot;
     s->head = -1;
+    s->how.top_p = 1;
     e->slot_taken[slot] = true;
     *out = s;
     return DSF_OK;
@@ -136,6 +137,7 @@ dsf_status dsf_session_fork(dsf_session **out, const dsf_session *s)
     f->floor = s->floor;
     f->serial = s->serial;
     f->head = s->head;
+    f->how = s->how;
     *out = f;
     return DSF_OK;
 }
@@ -143,16 +145,21 @@ dsf_status dsf_session_fork(dsf_session **out, const dsf_session *s)
 int64_t dsf_session_position(const dsf_session *s) { return s->n; }
 int64_t dsf_session_queued(const dsf_session *s) { return s->fed - s->n; }
 
-dsf_status dsf_session_logits(const dsf_session *s, const float **row)
+dsf_status dsf_session_result(const dsf_session *s, dsf_result which, dsf_tensor *t)
 {
     const dsf_engine *e = s->engine;
     if (s->head < 0 || s->serial != e->serial || s->n != s->fed)
         return DSF_FAIL(DSF_EINVAL,
                         "no logits of this session from the last step (%lld computed, %lld fed)",
                         (long long)s->n, (long long)s->fed);
+    return dsf_exec_result(&e->exec, which, t);
+}
+
+dsf_status dsf_session_logits(const dsf_session *s, const float **row)
+{
     dsf_tensor t;
-    DSF_TRY(dsf_exec_result(&e->exec, (dsf_tap){DSF_TAP_LOGITS, -1}, &t));
-    *row = (const float *)t.data + s->head * e->load.config.vocab_size;
+    DSF_TRY(dsf_session_result(s, DSF_RESULT_LOGITS, &t));
+    *row = (const float *)t.data + s->head * s->engine->load.config.vocab_size;
     return DSF_OK;
 }
 
@@ -161,8 +168,8 @@ dsf_status dsf_session_draft(dsf_session *s, int32_t anchor, int32_t *ids, float
 {
     DSF_TRY(dsf_batch_draft(s, anchor, sink));
     dsf_tensor y, c;
-    DSF_TRY(dsf_exec_result(&s->engine->draft, (dsf_tap){DSF_TAP_DSPARK_DRAFT_IDS, -1}, &y));
-    DSF_TRY(dsf_exec_result(&s->engine->draft, (dsf_tap){DSF_TAP_DSPARK_CONFIDENCE, -1}, &c));
+    DSF_TRY(dsf_exec_result(&s->engine->draft, DSF_RESULT_DRAFT_IDS, &y));
+    DSF_TRY(dsf_exec_result(&s->engine->draft, DSF_RESULT_CONFIDENCE, &c));
     *n = s->engine->load.config.dspark_block_size;
     memcpy(ids, y.data, (size_t)*n * sizeof *ids);
     memcpy(confidence, c.data, (size_t)*n * sizeof *confidence);

@@ -76,4 +76,13 @@ Test(device_plan, a_build_without_cuda_says_so)
     REFUSED(DSF_ENOTSUP, open_plan(&e, &s, 4, 64));
     cr_expect(strstr(dsf_error_message(), "no CUDA variant"), "%s", dsf_error_message());
 }
+
+Test(device_plan, synthetic_weights_are_no_processor_s)
+{
+    struct dsf_synthetic s = {.seed = 1};
+    dsf_engine *e = NULL;
+    GOOD(dsf_synth_preset(&s.config, "mini"));
+    REFUSED(DSF_ENOTSUP, dsf_engine_open(&e, &(dsf_options){.synthetic = &s, .plan_only = true}));
+    cr_expect(strstr(dsf_error_message(), "CUDA device"), "%s", dsf_error_message());
+}
 #endif

@@ -78,7 +78,7 @@ static dsf_val record(bench *b, const dsf_op *o, int rows, const char *name, dsf
     return out;
 }
 
-static const dsf_tap tap_in = {DSF_TAP_IN, 0}, tap_logits = {DSF_TAP_LOGITS, -1};
+static const dsf_tap tap_in = {DSF_TAP_IN, 0};
 
 /* given -> mid on the query rows, keys on the key rows, out = mid + all keys, shown as logits. */
 static void open_bench(bench *b)
@@ -99,6 +99,7 @@ static void open_bench(bench *b)
     b->keys = record(b, &op, DSF_ROWS_KV(0), "keys", b->given, DSF_NO_VAL);
     b->out = record(b, &op, DSF_ROWS_Q(0), "out", b->mid, b->keys);
     dsf_plan_show(b->p, DSF_TAP_LOGITS, -1, b->out);
+    dsf_plan_result(b->p, DSF_RESULT_LOGITS, b->out);
     GOOD(dsf_plan_prune(b->p, &(dsf_tap_sink){.on_value = NULL}, NULL, NULL));
     GOOD(dsf_plan_choose(b->p, 0, NULL));
     GOOD(dsf_plan_place(b->p));
@@ -120,7 +121,7 @@ static void close_bench(bench *b)
 static float *result(const bench *b)
 {
     dsf_tensor t;
-    GOOD(dsf_exec_result(&b->e, tap_logits, &t));
+    GOOD(dsf_exec_result(&b->e, DSF_RESULT_LOGITS, &t));
     return t.data;
 }
 
@@ -186,8 +187,8 @@ Test(exec, only_what_the_plan_asks_for_can_be_given_or_read)
     REFUSED(DSF_EINVAL, dsf_exec_give(&b.e, (dsf_tap){DSF_TAP_PREMIX, 0}, b.data, ROWS));
     SAYS("layers/00/premix");
     REFUSED(DSF_EINVAL, dsf_exec_give(&b.e, (dsf_tap){DSF_TAP_IN, 1}, b.data, ROWS));
-    REFUSED(DSF_EINVAL, dsf_exec_result(&b.e, (dsf_tap){DSF_TAP_DSPARK_DRAFT_IDS, -1}, &t));
-    SAYS("dspark/draft_ids");
+    REFUSED(DSF_EINVAL, dsf_exec_result(&b.e, DSF_RESULT_DRAFT_IDS, &t));
+    SAYS("draft_ids");
     cr_expect_null(dsf_exec_input(&b.e, DSF_INPUT_ANCHOR, 0));
     cr_expect_null(dsf_exec_input(&b.e, DSF_INPUT_POS, 1));
     cr_expect_not(dsf_exec_cache(&b.e, "ring0", &t));

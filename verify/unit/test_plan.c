@@ -4,12 +4,6 @@ static const dsf_tap_sink all_taps = {.on_value = NULL};
 
 /* ---- lifetimes and places, counted again from the steps ---- */
 
-static bool is_result(dsf_tap_id id)
-{
-    return id == DSF_TAP_LOGITS || id == DSF_TAP_DSPARK_DRAFT_LOGITS ||
-           id == DSF_TAP_DSPARK_DRAFT_IDS || id == DSF_TAP_DSPARK_CONFIDENCE;
-}
-
 typedef struct {
     int *first, *last; /* by value; -1: never used */
 } lives;
@@ -29,10 +23,8 @@ static lives count_lives(const dsf_plan *p)
             l.last[v] = i;
         }
     }
-    for (int i = 0; i < p->n_steps; i++)
-        for (int k = 0; k < p->step[i].n_taps; k++)
-            if (is_result(p->step[i].tap[k].tap.id))
-                l.last[dsf_plan_base(p, p->step[i].tap[k].value)] = p->n_steps;
+    for (int i = 0; i < DSF_N_RESULTS; i++)
+        if (p->result[i] != DSF_NO_VAL) l.last[dsf_plan_base(p, p->result[i])] = p->n_steps;
     return l;
 }
 
@@ -183,7 +175,7 @@ static bool has_effect(const dsf_plan *p, int at)
     for (int k = 0; k < s->op->n_operands; k++) {
         dsf_val v = s->operand[k];
         if (v == DSF_NO_VAL || s->op->operand[k].dir == DSF_IN) continue;
-        if (p->value[v].kind == DSF_VALUE_CACHE) return true;
+        if (p->value[v].kind == DSF_VALUE_CACHE || dsf_plan_is_result(p, v)) return true;
         for (int i = at + 1; i < p->n_steps; i++)
             for (int j = 0; j < p->step[i].op->n_operands; j++)
                 if (p->step[i].operand[j] != DSF_NO_VAL &&
@@ -191,6 +183,17 @@ static bool has_effect(const dsf_plan *p, int at)
                     p->step[i].op->operand[j].dir != DSF_OUT)
                     return true;
     }
+    return false;
+}
+
+/* A step is left that writes this result. */
+static bool computed(const dsf_plan *p, dsf_result which)
+{
+    for (int i = 0; i < p->n_steps; i++)
+        for (int k = 0; k < p->step[i].op->n_operands; k++)
+            if (p->step[i].operand[k] != DSF_NO_VAL && p->step[i].operand[k] == p->result[which] &&
+                p->step[i].op->operand[k].dir != DSF_IN)
+                return true;
     return false;
 }
 
@@ -203,9 +206,11 @@ Test(plan, pruning_keeps_cache_writers_and_results_and_nothing_without_effect)
         int stores = count_writers(p, DSF_VALUE_CACHE), steps = p->n_steps;
         GOOD(dsf_plan_prune(p, NULL, NULL, NULL));
         cr_expect_eq(count_writers(p, DSF_VALUE_CACHE), stores);
-        cr_expect_eq(count_taps(p, DSF_TAP_LOGITS), !draft);
-        cr_expect_eq(count_taps(p, DSF_TAP_DSPARK_DRAFT_IDS), draft);
-        cr_expect_eq(count_taps(p, DSF_TAP_NONE), draft ? 3 : 1);
+        cr_expect_eq(computed(p, DSF_RESULT_LOGITS), !draft);
+        cr_expect_eq(computed(p, DSF_RESULT_DRAFT_IDS), draft);
+        cr_expect_eq(computed(p, DSF_RESULT_CONFIDENCE), draft);
+        cr_expect_not(computed(p, DSF_RESULT_NEXT));
+        cr_expect_eq(count_taps(p, DSF_TAP_NONE), 0);
         cr_expect_leq(p->n_steps, steps);
         for (int i = 0; i < p->n_steps; i++)
             cr_expect(has_effect(p, i), "step %d, %s", i, p->step[i].op->name);
@@ -235,7 +240,7 @@ Test(plan, wanted_taps_are_kept_and_the_others_dropped)
     cr_expect_eq(count_taps(p, DSF_TAP_OUT), 10);
     GOOD(dsf_plan_prune(p, &one, NULL, NULL));
     cr_expect_eq(count_taps(p, DSF_TAP_OUT), 1);
-    cr_expect_eq(count_taps(p, DSF_TAP_NONE), 2); /* and the logits */
+    cr_expect_eq(count_taps(p, DSF_TAP_NONE), 1);
     dsf_plan_close(p);
     close_shapes(&s);
 }
@@ -319,7 +324,7 @@ Test(plan, what_depends_on_a_missing_value_goes_and_nothing_else)
     dsf_plan *p = record_given(&s, given);
     int stores = count_writers(p, DSF_VALUE_CACHE);
     GOOD(dsf_plan_prune(p, NULL, all_missing, NULL));
-    cr_expect_eq(count_taps(p, DSF_TAP_LOGITS), 0);
+    cr_expect_not(computed(p, DSF_RESULT_LOGITS));
     cr_expect_eq(count_writers(p, DSF_VALUE_CACHE), stores, "the layers do not need it");
     dsf_plan_close(p);
     dsf_tap first[] = {{DSF_TAP_EMBED, -1}, {DSF_TAP_NONE, -1}};
@@ -329,7 +334,29 @@ Test(plan, what_depends_on_a_missing_value_goes_and_nothing_else)
     GOOD(dsf_plan_choose(p, 0, NULL));
     GOOD(dsf_plan_place(p));
     cr_expect_eq(p->scratch_bytes, 0);
+    cr_expect_eq(p->result_bytes, 0);
     dsf_plan_close(p);
+    close_shapes(&s);
+}
+
+Test(plan, a_pass_that_draws_gives_ids_in_place_of_logits)
+{
+    shapes s;
+    open_preset(&s, "mini");
+    for (int sampled = 0; sampled < 2; sampled++) {
+        s.model.sampled = sampled;
+        dsf_plan *p = record(&s, small, false);
+        GOOD(dsf_plan_prune(p, NULL, NULL, NULL));
+        GOOD(dsf_plan_fuse(p, 0, NULL));
+        GOOD(dsf_plan_choose(p, 0, NULL));
+        GOOD(dsf_plan_place(p));
+        cr_expect_eq(computed(p, DSF_RESULT_NEXT), sampled);
+        cr_expect_eq(computed(p, DSF_RESULT_LOGITS), !sampled);
+        dsf_val v = p->result[sampled ? DSF_RESULT_NEXT : DSF_RESULT_LOGITS];
+        cr_expect_eq(p->value[v].dim[0], small.heads);
+        cr_expect_eq(p->result_bytes, p->value[v].bytes, "nothing else travels");
+        dsf_plan_close(p);
+    }
     close_shapes(&s);
 }
 

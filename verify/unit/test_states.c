@@ -253,11 +253,15 @@ Test(states, a_step_after_a_failed_one_gives_the_same_bits)
 {
     for (int mode = DSF_PREFILL_CONE; mode <= DSF_PREFILL_EXACT; mode++)
         for (int64_t second = 1; second <= 30; second += 4) {
-            dsf_engine *e = engine_of((dsf_prefill)mode, 40, 4);
-            dsf_session *s = open_session(e);
-            feed_run(s, 1, 0, 21);
             int left = 1;
             const dsf_tap_sink sink = {.on_value = fail_at_logits, .ud = &left};
+            dsf_engine *e = open_engine((dsf_options){.context = 80,
+                                                      .chunk = 40,
+                                                      .rewind = 4,
+                                                      .prefill = (dsf_prefill)mode,
+                                                      .sink = &sink});
+            dsf_session *s = open_session(e);
+            feed_run(s, 1, 0, 21);
             feed(s, 1, 21, 21 + second);
             REFUSED(DSF_EIO, dsf_engine_step(e, &s, 1, &sink));
             const float *row;

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "ops/linear.h"
+#include "sm90/chip.h"
 
 /* wq_a, wq_b, wkv, wo_b, w1, w2, Engram's wkv, an index projection; tiny and odd ones. */
 static const struct {
