@@ -86,7 +86,7 @@ static dsf_status generate(const options *o, generation *g)
     int64_t t0 = dsf_clock_ns();
     g->finish = "length";
     for (int64_t i = 0; i < o->n && !interrupted; i++) {
-        int32_t id;
+        int32_t id = -1;
         DSF_TRY(next(o, g, i, &id));
         DSF_TRY(dsf_ids_add(&g->out, &id, 1));
         if (id == dsf_engine_eos(g->engine) && !o->ignore_eos) {

@@ -157,7 +157,7 @@ dsf_status dsf_session_result(const dsf_session *s, dsf_result which, dsf_tensor
 
 dsf_status dsf_session_logits(const dsf_session *s, const float **row)
 {
-    dsf_tensor t;
+    dsf_tensor t = {.data = NULL};
     DSF_TRY(dsf_session_result(s, DSF_RESULT_LOGITS, &t));
     *row = (const float *)t.data + s->head * s->engine->load.config.vocab_size;
     return DSF_OK;
