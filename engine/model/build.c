@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "model/model.h"
-#include "ops/sample.h"
 
 /* Section 3.6, with the reference's order of f32 operations: smooth = 1 - ramp, then
  * f / factor * (1 - smooth) + f * smooth. */
@@ -163,13 +162,10 @@ dsf_status dsf_model_build(dsf_plan *p, const dsf_model *m)
     norm = dsf_plan_tap(p, DSF_TAP_FINAL_NORM, -1, norm);
     dsf_val logits = dsf_rec_linear_gf(p, norm, dsf_build_weight(&b, -1, DSF_ROLE_HEAD));
     dsf_plan_show(p, DSF_TAP_LOGITS, -1, logits);
-    if (m->sampled) {
-        const int64_t words = DSF_SAMPLE_WORDS;
-        dsf_val how = dsf_plan_input(p, DSF_INPUT_HEAD_HOW, 0, 2, &words);
-        dsf_plan_result(p, DSF_RESULT_NEXT, dsf_rec_sample(p, logits, how));
-    } else {
+    if (m->sampled)
+        dsf_plan_result(p, DSF_RESULT_NEXT, dsf_rec_sample(p, logits));
+    else
         dsf_plan_result(p, DSF_RESULT_LOGITS, logits);
-    }
     (void)dsf_plan_input(p, DSF_INPUT_HEAD_POS, 0, 1, NULL);
     (void)dsf_plan_input(p, DSF_INPUT_HEAD_SLOT, 0, 1, NULL);
     if (m->draft_context) dsf_build_context(&b);

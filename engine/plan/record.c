@@ -328,8 +328,10 @@ dsf_chain dsf_rec_markov_chain(dsf_plan *p, dsf_val base, dsf_val embed, dsf_val
     return o;
 }
 
-dsf_val dsf_rec_sample(dsf_plan *p, dsf_val logits, dsf_val how)
+dsf_val dsf_rec_sample(dsf_plan *p, dsf_val logits)
 {
+    const int64_t words = DSF_SAMPLE_WORDS;
+    dsf_val how = dsf_plan_input(p, DSF_INPUT_HEAD_HOW, 0, 2, &words);
     dsf_val ids = make(p, "next", DSF_I32, 0, 0);
     dsf_sample_args a = {.ids = {0}};
     STEP(p, &dsf_op_sample, &a, AT(sample, ids, ids), AT(sample, logits, logits),

@@ -93,8 +93,8 @@ typedef struct {
 } dsf_chain;
 dsf_chain dsf_rec_markov_chain(dsf_plan *p, dsf_val base, dsf_val embed, dsf_val head,
                                dsf_val anchor);
-/* ids [rows] i32 drawn from logits [rows, v] as the rows of how say (dsf_sample_how). */
-dsf_val dsf_rec_sample(dsf_plan *p, dsf_val logits, dsf_val how);
+/* ids [rows] i32 drawn from logits [rows, v] as the input HEAD_HOW says. */
+dsf_val dsf_rec_sample(dsf_plan *p, dsf_val logits);
 dsf_val dsf_rec_confidence(dsf_plan *p, dsf_val h, dsf_val mu, dsf_val w);
 
 #endif
