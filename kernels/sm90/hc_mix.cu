@@ -196,7 +196,7 @@ enum {
 static_assert(B_BYTES == PARTS * MIXES * DSF_HC_SEGMENT * 2, "three bf16 matrices");
 static_assert(BARRIERS >= (CHAINS + 1) * DSF_HC_TILE * SUMS * 8, "the chains reuse the stages");
 static_assert(X_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "swizzled tiles start at 1024");
-static_assert(TILE_BYTES <= DSF_SM90_BLOCK_SHARED, "shared memory of a block");
+static_assert(int(TILE_BYTES) <= DSF_SM90_BLOCK_SHARED, "shared memory of a block");
 
 /* Rows are 128 bytes, their 16-byte chunks swizzled: chunk c of row r. */
 __device__ inline unsigned place(unsigned r, unsigned c) { return r * 128 + (c ^ (r & 7)) * 16; }
