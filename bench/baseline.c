@@ -2,6 +2,7 @@
 #include "baseline.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -9,29 +10,34 @@
 
 struct dsf_baseline {
     dsf_json_doc **line;
+    int *at; /* the lines' numbers in the text, from 1 */
     int n;
 };
 
 enum { LINES_MOST = 4096 };
 static const double least_change = 2; /* percent: less is no difference, however quiet the runs */
 
-static dsf_status add_line(dsf_baseline *b, const char *name, const char *text, size_t n)
+static dsf_status add_line(dsf_baseline *b, const char *name, int at, const char *text, size_t n)
 {
     if (n == 0) return DSF_OK;
     if (b->n == LINES_MOST)
         return DSF_FAIL(DSF_ECORRUPT, "%s: more than %d lines", name, LINES_MOST);
-    DSF_TRY(dsf_json_parse(&b->line[b->n], name, text, n));
-    b->n++;
+    char where[4096 + 32];
+    (void)snprintf(where, sizeof where, "%s: line %d", name, at);
+    DSF_TRY(dsf_json_parse(&b->line[b->n], where, text, n));
+    b->at[b->n++] = at;
     return DSF_OK;
 }
 
 static dsf_status add_lines(dsf_baseline *b, const char *name, const char *text, size_t n)
 {
     DSF_TRY(dsf_mem_new(&b->line, LINES_MOST, sizeof(dsf_json_doc *)));
-    for (size_t at = 0; at < n;) {
+    DSF_TRY(dsf_mem_new(&b->at, LINES_MOST, sizeof *b->at));
+    int number = 1;
+    for (size_t at = 0; at < n; number++) {
         const char *end = memchr(text + at, '\n', n - at);
         size_t len = end ? (size_t)(end - (text + at)) : n - at;
-        DSF_TRY(add_line(b, name, text + at, len));
+        DSF_TRY(add_line(b, name, number, text + at, len));
         at += len + 1;
     }
     return b->n ? DSF_OK : DSF_FAIL(DSF_ECORRUPT, "%s: no measurement in it", name);
@@ -54,6 +60,7 @@ void dsf_baseline_close(dsf_baseline *b)
     if (!b) return;
     for (int i = 0; i < b->n; i++) dsf_json_free(b->line[i]);
     dsf_mem_free(b->line);
+    dsf_mem_free(b->at);
     dsf_mem_free(b);
 }
 
@@ -65,7 +72,8 @@ static bool same(const dsf_json *a, const dsf_json *b, const char *key)
     return strcmp(dsf_json_text(x, NULL), dsf_json_text(y, NULL)) == 0;
 }
 
-static const dsf_json *find(const dsf_baseline *b, const dsf_json *line)
+/* The line of the same thing, and its number; NULL and 0: none. */
+static const dsf_json *find(const dsf_baseline *b, const dsf_json *line, int *at)
 {
     static const char *const keys[] = {"bench",   "op",      "use",    "variant", "shape",
                                        "model",   "context", "tokens", "chunk",   "prefill",
@@ -74,8 +82,10 @@ static const dsf_json *find(const dsf_baseline *b, const dsf_json *line)
         const dsf_json *old = dsf_json_root(b->line[i]);
         size_t k = 0;
         while (k < sizeof keys / sizeof *keys && same(old, line, keys[k])) k++;
+        *at = b->at[i];
         if (k == sizeof keys / sizeof *keys) return old;
     }
+    *at = 0;
     return NULL;
 }
 
@@ -118,7 +128,7 @@ dsf_comparison dsf_baseline_judge(const dsf_baseline *b, const char *line, dsf_j
     dsf_json_doc *doc = NULL;
     *j = (dsf_judgement){.verdict = DSF_CMP_ABSENT};
     if (dsf_json_parse(&doc, "measurement", line, strlen(line)) != DSF_OK) return j->verdict;
-    const dsf_json *now = dsf_json_root(doc), *old = find(b, now);
+    const dsf_json *now = dsf_json_root(doc), *old = find(b, now, &j->line);
     bool by_limit = isfinite(number(old, "percent")) && isfinite(number(now, "percent"));
     double width[2], before = cost(old, by_limit, &width[0]),
                      after = cost(now, by_limit, &width[1]);

@@ -20,6 +20,7 @@ typedef enum {
 typedef struct {
     dsf_comparison verdict;
     double change, noise, control;
+    int line; /* of the baseline's text, from 1, that it was held against; 0: none */
 } dsf_judgement;
 
 /* text: JSON lines. ECORRUPT: not JSON, or none. */

@@ -60,7 +60,7 @@ Test(bench, hash_depends_on_every_byte)
     ", \"spread\": " #spread ", \"percent\": {\"median\": " #percent ", \"spread\": " #spread      \
     "}, \"ref_ns\": {\"median\": " #ref "}}"
 
-static dsf_comparison judge(const char *line)
+static dsf_comparison judge_at(const char *line, int *at)
 {
     static const char old[] = LINE("a", 1000, 0.01, 50, 9000) "\n\n" LINE("b", 10, 0, 80, 50) "\n";
     dsf_baseline *b = NULL;
@@ -68,7 +68,14 @@ static dsf_comparison judge(const char *line)
     cr_assert_eq(dsf_baseline_open(&b, "old", old, sizeof old - 1), DSF_OK);
     dsf_comparison c = dsf_baseline_judge(b, line, &j);
     dsf_baseline_close(b);
+    *at = j.line;
     return c;
+}
+
+static dsf_comparison judge(const char *line)
+{
+    int at = 0;
+    return judge_at(line, &at);
 }
 
 Test(bench, baseline_tells_a_change_from_noise)
@@ -79,6 +86,17 @@ Test(bench, baseline_tells_a_change_from_noise)
     cr_assert_eq(judge(LINE("a", 1200, 0.3, 41, 9000)), DSF_CMP_SAME, "within its own spread");
     cr_assert_eq(judge(LINE("a", 2000, 0.01, 50, 18000)), DSF_CMP_SAME, "the limit moved too");
     cr_assert_eq(judge(LINE("c", 1000, 0.01, 50, 9000)), DSF_CMP_ABSENT);
+}
+
+Test(bench, baseline_tells_the_line_it_compares_with)
+{
+    int at = -1;
+    (void)judge_at(LINE("a", 1000, 0.01, 50, 9000), &at);
+    cr_expect_eq(at, 1);
+    (void)judge_at(LINE("b", 10, 0, 80, 50), &at);
+    cr_expect_eq(at, 3, "empty lines count");
+    (void)judge_at(LINE("c", 10, 0, 80, 50), &at);
+    cr_expect_eq(at, 0);
 }
 
 Test(bench, baseline_knows_the_lines_of_a_gpu)
@@ -112,6 +130,7 @@ Test(bench, baseline_refuses_what_is_no_measurement)
     dsf_baseline *b = NULL;
     cr_assert_eq(dsf_baseline_open(&b, "old", "", 0), DSF_ECORRUPT);
     cr_assert_eq(dsf_baseline_open(&b, "old", "{\"a\": 1}\n{", 10), DSF_ECORRUPT);
+    cr_assert_not_null(strstr(dsf_error_message(), "old: line 2"));
     cr_assert_null(b);
 }
 
