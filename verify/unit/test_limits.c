@@ -2,6 +2,8 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "bench/limits.h"
 #include "model/synth.h"
 
@@ -123,4 +125,42 @@ Test(limits, kinds_that_were_not_measured_are_counted)
     cr_assert_eq(dsf_layers_keep(&part, keep, 2), DSF_OK);
     cr_assert_float_eq(dsf_layers_scale(&part, time, &whole, 0, 40, &missing), 3, 1e-9);
     cr_assert_eq(missing, 38);
+}
+
+static double number(const dsf_json *doc, const char *object, const char *key)
+{
+    double v = NAN;
+    const dsf_json *in = dsf_json_get(doc, object);
+    cr_assert_not_null(in, "%s", object);
+    cr_assert_eq(dsf_json_double(dsf_json_get(in, key), &v), DSF_OK, "%s.%s", object, key);
+    return v;
+}
+
+/* The page of published figures sets them beside these limits. */
+Test(limits, the_published_figures_stand_beside_the_same_costs)
+{
+    dsf_inventory inv = released();
+    dsf_file f;
+    dsf_json_doc *doc = NULL;
+    cr_assert_eq(dsf_file_open(&f, DSF_SOURCE_ROOT "/bench/published.json"), DSF_OK);
+    cr_assert_eq(dsf_json_parse(&doc, f.path, (const char *)f.data, f.size), DSF_OK);
+    const dsf_json *root = dsf_json_root(doc);
+    const struct {
+        const char *object, *key;
+        double value;
+    } want[] = {{"prompt_flops", "experts", inv.flops_experts},
+                {"prompt_flops", "dense", inv.flops_dense},
+                {"prompt_flops", "attention", inv.flops_attention},
+                {"prompt_flops", "index_per_token", inv.flops_index},
+                {"step_bytes", "expert", inv.expert},
+                {"step_bytes", "dense", inv.dense},
+                {"step_bytes", "head", inv.head},
+                {"step_bytes", "layers", inv.layers},
+                {"step_bytes", "experts", inv.experts},
+                {"step_bytes", "active", inv.active}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        cr_expect_float_eq(number(root, want[i].object, want[i].key), want[i].value, 0.5, "%s.%s",
+                           want[i].object, want[i].key);
+    dsf_json_free(doc);
+    dsf_file_close(&f);
 }
