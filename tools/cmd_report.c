@@ -7,14 +7,106 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "bench/baseline.h"
 #include "inputs.h"
 
-enum { MOST_RESULTS = 256, MOST_WORDS = MOST_RESULTS + 48 };
+enum { MOST_RESULTS = 256, MOST_WORDS = MOST_RESULTS + 112 };
 
 typedef struct {
     const char *out, *title, *reference, *ours;
-    opt_list tap;
+    opt_list tap, compare;
 } options;
+
+/* --- --compare: what changed is said by the judge of `dsf bench --baseline`; the page shows it ---
+ */
+
+typedef struct {
+    dsf_baseline *of[32]; /* one for each file of --compare */
+    int n;
+} baselines;
+
+static dsf_status open_old(const opt_list *old, baselines *b)
+{
+    for (; b->n < old->n; b->n++) {
+        dsf_file f;
+        DSF_TRY(dsf_file_open(&f, old->item[b->n]));
+        dsf_status st =
+            dsf_baseline_open(&b->of[b->n], old->item[b->n], (const char *)f.data, f.size);
+        dsf_file_close(&f);
+        if (st != DSF_OK) return st;
+    }
+    return DSF_OK;
+}
+
+/* One measurement against the first file that has the same: a JSON line, or nothing. */
+static void judge_line(const baselines *b, int file, int number, const char *line, dsf_buf *json)
+{
+    dsf_judgement j = {.verdict = DSF_CMP_ABSENT};
+    int old = 0;
+    while (old < b->n && dsf_baseline_judge(b->of[old], line, &j) == DSF_CMP_ABSENT && !j.line)
+        old++;
+    if (old == b->n) return;
+    json->comma = false;
+    dsf_json_begin(json, NULL, '{');
+    dsf_json_add_int(json, "file", file);
+    dsf_json_add_int(json, "line", number);
+    dsf_json_add_int(json, "old_file", old);
+    dsf_json_add_int(json, "old_line", j.line);
+    dsf_json_add_cstr(json, "verdict",
+                      j.verdict == DSF_CMP_ABSENT ? "not told" : dsf_comparison_words(j.verdict));
+    dsf_json_add_num(json, "change", j.change);
+    dsf_json_add_num(json, "noise", j.noise);
+    dsf_json_add_num(json, "control", j.control);
+    dsf_json_end(json, '}');
+    dsf_buf_char(json, '\n');
+}
+
+static dsf_status judge_file(const baselines *b, int file, const char *path, dsf_buf *json)
+{
+    dsf_file f;
+    DSF_TRY(dsf_file_open(&f, path));
+    dsf_buf line = {.max = 0};
+    int number = 1;
+    for (size_t at = 0; at < f.size; number++) {
+        const char *text = (const char *)f.data + at, *end = memchr(text, '\n', f.size - at);
+        size_t n = end ? (size_t)(end - text) : f.size - at;
+        line.len = 0;
+        dsf_buf_add(&line, text, n);
+        if (n && dsf_buf_status(&line) == DSF_OK) judge_line(b, file, number, line.data, json);
+        at += n + 1;
+    }
+    dsf_status st = dsf_buf_status(&line);
+    dsf_buf_free(&line);
+    dsf_file_close(&f);
+    return st;
+}
+
+/* The judgements become the standard input of the page maker. */
+static dsf_status hand_on(const dsf_buf *json)
+{
+    FILE *f = tmpfile();
+    bool good = f && fwrite(json->data, 1, json->len, f) == json->len && fflush(f) == 0 &&
+                lseek(fileno(f), 0, SEEK_SET) == 0 && dup2(fileno(f), STDIN_FILENO) >= 0;
+    return good ? DSF_OK
+                : DSF_FAIL(DSF_EIO, "a temporary file for the comparison: %s", strerror(errno));
+}
+
+static dsf_status judge(const options *o, const char *const *result)
+{
+    baselines b = {.n = 0};
+    dsf_buf json = {.max = 0};
+    dsf_buf_str(&json, "\n"); /* something to write where nothing has an equal */
+    dsf_status st = open_old(&o->compare, &b);
+    for (int i = 0; st == DSF_OK && i < MOST_RESULTS && result[i]; i++)
+        st = judge_file(&b, i, result[i], &json);
+    if (st == DSF_OK) st = dsf_buf_status(&json);
+    if (st == DSF_OK) st = hand_on(&json);
+    for (int i = 0; i < b.n; i++) dsf_baseline_close(b.of[i]);
+    dsf_buf_free(&json);
+    return st;
+}
+
+/* --- the page maker --- */
 
 /* The folder of this program: path[4096]. */
 static dsf_status find_here(char *path)
@@ -76,6 +168,7 @@ static int become(const options *o, const char *const *result)
     add(&w, "--reference", o->reference);
     add(&w, "--ours", o->ours);
     for (int i = 0; i < o->tap.n; i++) add(&w, "--tap", o->tap.item[i]);
+    for (int i = 0; i < o->compare.n; i++) add(&w, "--compare", o->compare.item[i]);
     add(&w, NULL, "--");
     for (int i = 0; i < MOST_RESULTS && result[i]; i++) add(&w, NULL, result[i]);
     (void)execvp(python, w.word);
@@ -98,6 +191,9 @@ int dsf_cmd_report(int argc, char **argv)
         {"--tap", OPT_LIST, &o.tap, "GLOB,...",
          "these taps of the dumps, 64 at most (the first and the worst over their limits, the "
          "streams)"},
+        {"--compare", OPT_LIST, &o.compare, "OLD,...",
+         "lines of an earlier bench: what became faster or slower since, by bench --baseline's "
+         "rule"},
     };
     const char *result[MOST_RESULTS + 1] = {NULL};
     const opt_spec spec = {
@@ -105,11 +201,14 @@ int dsf_cmd_report(int argc, char **argv)
         .synopsis = "RESULT... -o report.html",
         .about =
             "Makes one page from results: JSON of verify, diff, graft (--json, --rows for the "
-            "heat map) and\nbench, each known by its content. The page holds all it needs and "
-            "asks the network nothing.\nIts verdict is counted from the results; the exit code "
-            "says only whether the page was written.\nNeeds Python 3 with Jinja2, and h5py for "
-            "dumps; DSF_PYTHON names another Python.",
-        .example = "dsf report verify.json diff.json bench.json -o report.html",
+            "heat map),\nbench and soak, and published figures (bench/published.json), each known "
+            "by its content.\nThe page holds all it needs and asks the network nothing. Its "
+            "verdict is counted from the\nresults; the exit code says only whether the page was "
+            "written. Needs Python 3 with Jinja2,\nand h5py for dumps; DSF_PYTHON names another "
+            "Python.",
+        .example = "dsf report verify.json diff.json bench.json -o report.html\n"
+                   "  dsf report --compare old.json new.json -o changes.html\n"
+                   "  dsf report h200-prefill.json h200-decode.json bench/published.json",
         .opts = opts,
         .n_opts = (int)(sizeof opts / sizeof *opts),
         .positional = result,
@@ -127,8 +226,15 @@ int dsf_cmd_report(int argc, char **argv)
                               "try: dsf report --help\n");
         return DSF_EXIT_USAGE;
     }
-    const char *input[MOST_RESULTS + 2] = {o.reference, o.ours};
+    if (o.compare.n && !result[0]) {
+        (void)fprintf(stderr, "dsf report: --compare OLD wants the new RESULT beside it\n"
+                              "try: dsf report --help\n");
+        return DSF_EXIT_USAGE;
+    }
+    const char *input[MOST_RESULTS + 34] = {o.reference, o.ours};
     memcpy(input + 2, result, MOST_RESULTS * sizeof *result);
-    dsf_status st = dsf_inputs_check_out(o.out, input, MOST_RESULTS + 2);
+    memcpy(input + 2 + MOST_RESULTS, o.compare.item, sizeof o.compare.item);
+    dsf_status st = dsf_inputs_check_out(o.out, input, MOST_RESULTS + 34);
+    if (st == DSF_OK && o.compare.n) st = judge(&o, result);
     return st == DSF_OK ? become(&o, result) : dsf_cmd_fail("report", st);
 }

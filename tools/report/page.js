@@ -97,6 +97,7 @@ function followHash() {
 
 themeButton();
 document.querySelectorAll(".table").forEach(tableTools);
+document.querySelectorAll(".curve[data-n]").forEach(host => curvePlot(host, data.curves[host.dataset.n]));
 if (data.comparisons.length) {
   showComparison(0);
   document.getElementById("which").addEventListener("change", e => showComparison(Number(e.target.value)));

@@ -2,6 +2,7 @@
 it), and only the script whose digest the policy names may run."""
 
 import base64
+import functools
 import hashlib
 import json
 import math
@@ -13,7 +14,7 @@ import markupsafe
 from results import Refused, plain
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SCRIPTS = ("plot.js", "colour.js", "heat.js", "charts.js", "table.js", "page.js")
+SCRIPTS = ("plot.js", "colour.js", "heat.js", "charts.js", "curves.js", "table.js", "page.js")
 MOST_BYTES = 15_000_000
 
 
@@ -36,11 +37,18 @@ def count(v):
     return f"{v:,}".replace(",", "\u202f") if v is not None else "–"  # a narrow space, as ISO 31 has it
 
 
+def exact(v):
+    """A whole number with all its digits, another with four, but none of those before the point lost."""
+    if v is None or not math.isfinite(v) or (v != int(v) and abs(v) < 1000):
+        return figure(v, 4)
+    return count(round(v))
+
+
 def size(v):
     if v is None or not math.isfinite(v):
         return "–"
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if v >= scale:
+        if abs(v) >= scale:
             return f"{figure(v / scale)}\u202f{unit}"
     return f"{int(v)}\u202fB"
 
@@ -82,20 +90,25 @@ def plots_of(model):
     comparisons = [{"heat": c["heat"], "growth": c["growth"],
                     "flips": [[x["tap"], x["lane"], x["label"], x["margin"], x["class"]] for x in c["flips"]]}
                    for c in model["comparisons"]]
-    return {"comparisons": comparisons, "dumps": model["dumps"]["taps"] if model["dumps"] else []}
+    return {"curves": model["plots"].all, "comparisons": comparisons, "dumps": model["dumps"]["taps"] if model["dumps"] else []}
+
+
+@functools.cache
+def environment():
+    env = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+                             undefined=jinja2.StrictUndefined)
+    env.filters.update(figure=figure, exact=exact, count=count, size=size, key=key)
+    return env
 
 
 def render(model):
-    env = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-                             undefined=jinja2.StrictUndefined)
-    env.filters.update(figure=figure, count=count, size=size, key=key)
     style = load("page.css")
     script = '"use strict";\n(() => {\n' + "\n".join(load(name) for name in SCRIPTS) + "})();\n"
     policy = (f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; "
               "img-src data: blob:; base-uri 'none'; form-action 'none'")
     trusted = {"style": style, "script": script, "data": embed(plots_of(model))}
     trusted = {name: markupsafe.Markup(value) for name, value in trusted.items()}
-    text = plain(env.get_template("page.html").render(model=model, policy=policy, **trusted))  # names of files may not be UTF-8
+    text = plain(environment().get_template("page.html").render(model=model, policy=policy, **trusted))  # names of files may not be UTF-8
     n = len(text.encode("utf-8"))
     if n > MOST_BYTES:
         raise Refused(f"the page would have {n} bytes, allowed are {MOST_BYTES}: give fewer results at once")

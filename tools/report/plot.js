@@ -76,14 +76,19 @@ function plot(host, summary, caption, draw) {
     draw() {
       width = area.clientWidth;
       if (width > 0) area.replaceChildren(...[draw(width)].flat());
-      const image = area.querySelector("svg");
+      const image = area.querySelector("svg"), words = typeof summary === "function" ? summary() : summary;
       if (image) {
         image.setAttribute("role", "img");
-        image.setAttribute("aria-label", typeof summary === "function" ? summary() : summary);
+        image.setAttribute("aria-label", words);
+        if (image.nearest) image.prepend(svg("title", {}, words), svg("desc", {}, figure.lastChild.textContent));
       }
     },
     caption(text) { figure.lastChild.textContent = text; },
   };
+  const tell = (event, what) => { const image = area.querySelector("svg.points"); if (image) image[what](event); };
+  area.addEventListener("pointermove", e => tell(e, "nearest"));
+  area.addEventListener("pointerleave", e => tip(e, ""));
+  area.addEventListener("click", e => tell(e, "follow"));
   new ResizeObserver(() => { if (area.clientWidth !== width) self.draw(); }).observe(area);
   drawn.add(self);
   self.draw();
@@ -106,10 +111,12 @@ function axes(root, box, x, y, options) {
     svg("text", { x: box.left - 40, y: box.top - 10, "text-anchor": "start" }, options.titleY));
 }
 
-/* Tells of the nearest of points [{x, y, text, tap}] under the pointer; a click goes to its tap. */
+/* Tells of the nearest of points [{x, y, text, tap}] under the pointer, or of the next by the arrow keys; a
+   click goes to its tap. The frame (plot) listens, so that the SVG's own title does not stand over the tip. */
 function hover(root, points, go) {
+  const place = () => root.getBoundingClientRect();
   const nearest = event => {
-    const box = root.getBoundingClientRect(), px = event.clientX - box.left, py = event.clientY - box.top;
+    const box = place(), px = event.clientX - box.left, py = event.clientY - box.top;
     let best = null, least = 900;
     for (const p of points) {
       const d = (p.x - px) ** 2 + (p.y - py) ** 2;
@@ -117,7 +124,27 @@ function hover(root, points, go) {
     }
     return best;
   };
-  root.addEventListener("pointermove", e => { const p = nearest(e); tip(e, p && p.text); });
-  root.addEventListener("pointerleave", e => tip(e, ""));
-  if (go) root.addEventListener("click", e => { const p = nearest(e); if (p && p.tap) go(p.tap); });
+  root.classList.add("points");
+  /* Points that lie on each other are told together. */
+  const words = p => points.filter(q => q === p || (q.x - p.x) ** 2 + (q.y - p.y) ** 2 < 50).slice(0, 4).map(q => q.text).join("\n");
+  root.nearest = event => { const p = nearest(event); tip(event, p && words(p)); };
+  root.follow = event => { const p = nearest(event); if (go && p && p.tap) go(p.tap); };
+  stepByKeys(root, points, place);
+}
+
+function stepByKeys(root, points, place) {
+  const ring = svg("circle", { class: "cursor", r: 7, visibility: "hidden" });
+  let at = -1;
+  root.append(ring);
+  root.setAttribute("tabindex", "0");
+  root.addEventListener("keydown", e => {
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: points.length - 1 }[e.key];
+    if (to === undefined || !points.length) return;
+    e.preventDefault();
+    at = Math.min(points.length - 1, Math.max(0, to));
+    const p = points[at], box = place();
+    for (const [name, value] of [["cx", p.x], ["cy", p.y], ["visibility", "visible"]]) ring.setAttribute(name, value);
+    tip({ clientX: box.left + p.x, clientY: box.top + p.y }, p.text);
+  });
+  root.addEventListener("blur", e => { ring.setAttribute("visibility", "hidden"); tip(e, ""); });
 }

@@ -16,6 +16,7 @@ def parse(words):
     p.add_argument("--reference")
     p.add_argument("--ours")
     p.add_argument("--tap", action="append", default=[])
+    p.add_argument("--compare", action="append", default=[])  # judgements of the pairs: standard input
     return p.parse_args(words)
 
 
@@ -48,11 +49,11 @@ def main(words):
     sys.stdout.reconfigure(errors="backslashreplace")  # a file name need not be UTF-8
     o = parse(words)
     try:
-        for path in filter(None, (*o.results, o.reference, o.ours)):
+        for path in filter(None, (*o.results, *o.compare, o.reference, o.ours)):
             if os.path.exists(path) and os.path.exists(o.out) and os.path.samefile(path, o.out):
                 raise results.Refused(f"{o.out}: input and output are one file")
         read = [results.read(path) for path in o.results]
-        model = view.build(read, o.title)
+        model = view.build(read, o.title, o.compare and (o.compare, sys.stdin))
         if o.reference or o.ours:
             import dumps
             view.add_dumps(model, dumps.compare(o.reference, o.ours, o.tap, view.tap_hints(model)))

@@ -1,5 +1,6 @@
-"""Reads results: what each file holds is told by its content ("schema", or "bench" in a line of
-`dsf bench`), never by its name. What cannot be read is refused in words; what is missing stays missing."""
+"""Reads results: what each file holds is told by its content ("schema", or "bench" or "soak" in a line of
+`dsf bench` or `dsf soak`), never by its name. What cannot be read is refused in words, with its file and line;
+what is missing stays missing."""
 
 import hashlib
 import json
@@ -7,7 +8,8 @@ import math
 import os
 
 MOST_BYTES = 1 << 30
-KINDS = {"dsf-verify": ("verify", 1), "dsf-diff": ("diff", 1), "dsf-graft": ("graft", 1)}
+KINDS = {"dsf-verify": ("verify", 1), "dsf-diff": ("diff", 1), "dsf-graft": ("graft", 1), "dsf-published": ("published", 1)}
+LINES = {"bench": (), "soak": ("start", "sample", "rung", "fit", "slope", "verdict")}  # with the words that are known
 
 
 class Refused(Exception):
@@ -18,10 +20,10 @@ class Fields:
     """A JSON object whose fields are read by type. A field that is absent or null is a missing value; one
     of another type is refused with its place."""
 
-    def __init__(self, value, where):
+    def __init__(self, value, where, line=0):
         if not isinstance(value, dict):
             raise Refused(f"{where}: {name_of(value)}, allowed is an object")
-        self.value, self.where = value, where
+        self.value, self.where, self.line = value, where, line
 
     def get(self, key, types, words, default):
         value = self.value.get(key)
@@ -126,42 +128,49 @@ def read(path):
         text = data.decode("utf-8")
     except UnicodeDecodeError as e:
         raise Refused(f"{path}: byte {e.start} is no UTF-8") from None
-    parts = [recognise(value, where) for value, where in documents(text, path)]
+    parts = [recognise(value, where, line) for value, where, line in documents(text, path)]
     source = {"path": path, "bytes": size, "sha256": hashlib.sha256(data).hexdigest(),
               "kinds": sorted({kind for kind, _ in parts})}
     return source, parts
 
 
 def documents(text, path):
-    """One JSON document, or one a line."""
+    """One JSON document, or one a line: [(value, its place in words, its line)]."""
     if not text.strip():
         raise Refused(f"{path}: empty; a result is a JSON document")
-    decoder, at, found = json.JSONDecoder(), 0, []
+    decoder, at, line, found = json.JSONDecoder(), 0, 1, []
     while at < len(text):
         if text[at] in " \t\r\n":
+            line += text[at] == "\n"
             at += 1
             continue
         try:
             value, end = decoder.raw_decode(text, at)
         except json.JSONDecodeError as e:
-            raise Refused(f"{path}: line {e.lineno}, column {e.colno}: {e.msg}") from None
+            of = f" (in what begins at line {line})" if e.lineno != line else ""
+            raise Refused(f"{path}: line {e.lineno}, column {e.colno}: {e.msg}{of}") from None
         except (RecursionError, ValueError) as e:
-            raise Refused(f"{path}: JSON that no result has: {e}") from None
-        found.append((value, path if not found else f"{path}: document {len(found) + 1}"))
+            raise Refused(f"{path}: line {line}: JSON that no result has: {e}") from None
+        found.append((value, line))
+        line += text.count("\n", at, end)
         at = end
-    return found
+    alone = len(found) == 1
+    return [(value, path if alone else f"{path}: line {line}", line) for value, line in found]
 
 
-def recognise(value, where):
-    fields = Fields(value, where)
+def recognise(value, where, line):
+    fields = Fields(value, where, line)
     if fields.has("schema"):
         schema = fields.text("schema")
         name, _, version = schema.rpartition("-")
         if name in KINDS and version == str(KINDS[name][1]):
             return KINDS[name][0], fields
         known = ", ".join(f"{name}-{version}" for name, (_, version) in KINDS.items())
-        raise Refused(f"{where}: schema {name_of(schema)}; known are {known}, and the lines of dsf bench")
-    if fields.has("bench"):
-        fields.text("bench")
-        return "bench", fields
-    raise Refused(f'{where}: no "schema" and no "bench": not a result of dsf verify, diff, graft or bench')
+        raise Refused(f"{where}: schema {name_of(schema)}; known are {known}, and the lines of dsf bench and dsf soak")
+    for kind, words in LINES.items():
+        if fields.has(kind):
+            word = fields.text(kind)
+            if words and word not in words:
+                raise Refused(f"{where}.{kind}: {name_of(word)}, known are {', '.join(words)}")
+            return kind, fields
+    raise Refused(f'{where}: no "schema", no "bench" and no "soak": not a result of dsf verify, diff, graft, bench or soak')

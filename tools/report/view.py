@@ -4,7 +4,11 @@ verdict is counted again here; what a result says of itself must agree with its 
 import os
 
 import bench
+import changes
 import compare
+import curves
+import published
+import soak
 
 MOST_CELLS = 1_200_000  # of all heat maps: 6.4 MB of page
 WORDS = {
@@ -66,11 +70,21 @@ def comparison_name(what, inner, path):
     return f"{name}, {what}" if what else name
 
 
-def build(read, title):
+def build(read, title, earlier=None):
+    """read: [(source, [(kind, Fields)])] of the results; earlier: (paths of old lines, the stream of judgements)."""
     parts = [(kind, f, source["path"]) for source, found in read for kind, f in found]
     compared = [(kind, path, part) for kind, f, path in parts if kind in ("diff", "graft") for part in compare.parts(kind, f)]
     model = {"title": title, "sources": [source for source, _ in read], "verifies": [], "comparisons": [],
-             "dumps": None, "bench": bench.build([f for kind, f, _ in parts if kind == "bench"])}
+             "dumps": None, "plots": curves.Plots()}
+    model["bench"] = bench.build([f for kind, f, _ in parts if kind == "bench"], model["plots"])
+    model["soaks"] = soak.build([(f, path) for kind, f, path in parts if kind == "soak"], model["plots"])
+    model["published"] = published.build([(f, path) for kind, f, path in parts if kind == "published"],
+                                         [f for kind, f, _ in parts if kind == "bench"])
+    model["change"] = None
+    if earlier:
+        now = [[f for kind, f in found if kind == "bench"] for _, found in read]
+        model["change"], sources = changes.build(earlier[0], now, earlier[1])
+        model["sources"] += sources
     for kind, f, path in parts:
         if kind == "verify":
             model["verifies"].append(read_verify(f, path))
@@ -81,10 +95,10 @@ def build(read, title):
     for i, c in enumerate(model["comparisons"]):
         if any(c["name"] == other["name"] for other in model["comparisons"][:i]):
             c["name"] += f" ({i + 1})"
-    model["judged"] = model["verifies"] + model["comparisons"]
+    model["judged"] = model["verifies"] + model["comparisons"] + model["soaks"] + [c for c in [model["change"]] if c]
     say_once(model["judged"])
     model["verdict"] = verdict(model)
-    model["title"] = title or next((os.path.basename(j["model"].rstrip("/")) for j in model["judged"] if j["model"]), "") or "results"
+    model["title"] = title or next((os.path.basename(j["model"].rstrip("/")) for j in model["judged"] if j.get("model")), "") or "results"
     return model
 
 
@@ -92,8 +106,9 @@ def say_once(judged):
     """A sentence that several results share is shown with the first of them."""
     said = set()
     for j in judged:
-        j["sentence"] = "" if j["verdict"] in said else j["verdict"]
-        said.add(j["verdict"])
+        words = j.get("verdict", "")
+        j["sentence"] = "" if words in said else words
+        said.add(words)
 
 
 def verdict(model):
