@@ -52,7 +52,9 @@ def read_rung(f):
         "high": maybe(f, "high_water_bytes"), "margin": maybe(f, "margin_bytes"), "margin_percent": maybe(f, "margin_percent"),
         "seconds": maybe(f, "seconds"), "rate": maybe(f, "tokens_per_s"), "curve": curve, "arenas": arenas, "hash": f.text("hash"),
         "same": f.flag("same"),
-        "largest": [{"name": x.text("name"), "bytes": maybe(x, "bytes"), "formula": x.text("formula")} for x in f.objects("largest")],
+        "beside": maybe(f, "beside_plan_bytes"), "without": maybe(f, "without_bytes"),
+        "largest": [{"name": x.text("name"), "bytes": maybe(x, "bytes"), "formula": x.text("formula"), "product": x.flag("chunk_times_length")}
+                    for x in f.objects("largest")],
     }
 
 
@@ -84,7 +86,7 @@ def gather(lines):
         elif kind == "rung":
             run["rungs"].append(read_rung(f))
         elif kind == "fit":
-            run["fit"] = {key: f.number(key) for key in ("a", "b", "c", "d", "residual_percent")} | {"points": f.whole("points", None)}
+            run["fit"] = {key: f.number(key) for key in ("a", "b", "c", "d", "residual_percent")} | {"points": f.whole("points", None), "without": f.text("without")}
         elif kind == "slope":
             run["slopes"].append(read_slope(f))
         else:
@@ -111,6 +113,8 @@ def state_of(run):
     grown = next((s for s in run["slopes"] if s["passed"] is False), None)
     if grown:
         return "fail", f"every check passed, yet the slope of {grown['what']} did not"
+    if verdict["stopped"]:
+        return "fail", f"stopped before its end: {verdict['stopped']}"
     if verdict["passed"] is not True:
         return "fail", "every check passed, yet the run does not call itself passed"
     return "pass", ""

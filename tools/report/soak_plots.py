@@ -1,6 +1,8 @@
 """The plots of a run of `dsf soak`: memory against length beside its plan, what stays free, speed by depth, memory over
 time, and what a cycle leaves behind."""
 
+import math
+
 import curves
 from curves import point
 from page import count, exact, figure, size
@@ -17,29 +19,44 @@ def chunks_of(rungs):
     return list(dict.fromkeys(r["chunk"] for r in rungs))
 
 
-def fitted(fit, rung):
-    """a + bL + cTL + dT, of T rows at once; a term that the rungs do not tell (null) adds nothing."""
+def left_out(fit, rung, budget):
+    """Bytes that the fit is without: of the rung, else of the plan; NaN where neither tells them."""
+    if not fit["without"]:
+        return 0
+    planned = next((b["bytes"] for b in budget if b["name"] == fit["without"]), None)
+    return next((v for v in (rung["without"], planned) if v is not None), math.nan)
+
+
+def fitted(fit, rung, budget):
+    """a + bL + cTL + dT, of T rows at once, and what the fit is without; a term that the rungs do not tell (null) adds
+    nothing."""
     length = rung["length"]
     rows = min(rung["chunk"] or 0, length)
     terms = ((fit["b"], length), (fit["c"], rows * length), (fit["d"], rows))
-    return fit["a"] + sum(factor * x for factor, x in terms if factor == factor)
+    return fit["a"] + sum(factor * x for factor, x in terms if factor == factor) + left_out(fit, rung, budget)
 
 
 def fit_words(fit):
     named = ((fit["b"], "bytes a token"), (fit["c"], "bytes a token and row of a chunk"), (fit["d"], "bytes a row of a chunk"))
     told = ", ".join(f"{figure(v, 4)} {words}" for v, words in named if v == v)
-    return f"The fitted line, {exact(fit['a'])} bytes and {told}, leaves a residual of {figure(fit['residual_percent'])} %."
+    added = f" and the plan's {fit['without']}" if fit["without"] else ""
+    return f"The fitted line, {exact(fit['a'])} bytes, {told}{added}, leaves a residual of {figure(fit['residual_percent'])} %."
 
 
-def against_length(rungs, chunk, fit):
+def against_length(rungs, chunk, run):
     """Planned, measured and high water of one chunk's rungs, and the fitted line."""
+    fit, budget = run["fit"], run["start"]["budget"]
+
     def line(name, value, mark, look):
         return curves.series(name, [point(r["length"], value(r), f"{name}, {curves.at(r['length'])}\n{size(value(r))}") for r in rungs], mark, look)
     lines = [line("planned", lambda r: r["planned"], "limit", "ceiling"), line("measured", lambda r: r["measured"], "line", "s0"),
              line("high water inside", lambda r: r["high"], "points", "s1")]
     words = "The measured memory has to stay at or below the plan."
+    beside = [r["beside"] for r in rungs if r["beside"] is not None]
+    if beside:
+        words += f" The high water holds also what lies beside the plan before the first token, up to {size(max(beside))}."
     if fit:
-        lines.append(line("fitted", lambda r: fitted(fit, r), "limit", "fitted"))
+        lines.append(line("fitted", lambda r: fitted(fit, r, budget), "limit", "fitted"))
         words += " " + fit_words(fit)
     y = curves.of_bytes([r[key] for r in rungs for key in ("planned", "measured", "high")], steep=True)
     title = f"Memory against length, chunk {count(chunk)}"
@@ -64,18 +81,18 @@ def margin(rungs, limits):
 def interval(c, chunk):
     rate = c["tokens"] / c["seconds"] if c["seconds"] > 0 else None
     told = curves.per_second(rate) if rate else "no time"
-    return point(c["depth"], rate, f"chunk {count(chunk)}, at {curves.at(c['depth'])}\n{told} over {curves.at(c['tokens'])}")
+    return point(c["depth"], rate, f"chunk {count(chunk)}, {curves.at(c['depth'])} before\n{told} over {curves.at(c['tokens'])}")
 
 
 def by_depth(rungs):
-    """Tokens a second of the interval that ends there, of each chunk's longest prompt."""
+    """Tokens a second of the interval that begins there, of each chunk's longest prompt."""
     lines = []
     for i, chunk in enumerate(chunks_of(rungs)):
         longest = max((r for r in rungs if r["chunk"] == chunk and r["curve"]), key=lambda r: r["length"], default=None)
         if longest:
             name = f"chunk {count(chunk)}, prompt of {count(longest['length'])}"
             lines.append(curves.series(name, [interval(c, chunk) for c in longest["curve"]], "line", style(i)))
-    words = "Each point is the interval newly added at that depth, not the mean since the start."
+    words = "Each point is the interval newly added after so many tokens, not the mean since the start."
     return curves.plot("soak-depth", "Prefill by depth", words, curves.axis("tokens before", "tokens"), curves.axis("tok/s"), lines)
 
 
@@ -119,5 +136,5 @@ def over_cycles(samples, slopes):
 def build(run):
     """The plots of a run, None where it has nothing for one."""
     rungs = run["rungs"]
-    return [*(against_length([r for r in rungs if r["chunk"] == chunk], chunk, run["fit"]) for chunk in chunks_of(rungs)),
+    return [*(against_length([r for r in rungs if r["chunk"] == chunk], chunk, run) for chunk in chunks_of(rungs)),
             margin(rungs, run["start"]["limits"]), by_depth(rungs), over_time(run["samples"]), over_cycles(run["samples"], run["slopes"])]

@@ -117,7 +117,7 @@ class Soak(LineCase):
             some = [r for r in rungs if r["chunk"] == chunk]
             for name, key in (("planned", "planned_bytes"), ("measured", "measured_bytes"), ("high water", "high_water_bytes")):
                 self.assertEqual(self.points(curve, name), [[r["length"], r[key]] for r in some])
-            self.assertEqual(self.points(curve, "fitted"), [[r["length"], 250 + 895.5 * r["length"] + 5970 * min(chunk, r["length"])] for r in some])
+            self.assertEqual(self.points(curve, "fitted"), [[r["length"], 250 + 895.5 * r["length"] + 5970 * min(chunk, r["length"]) + 50000] for r in some])
         margin = self.curves(page, "soak-margin")[0]
         self.assertEqual(self.points(margin, "margin, chunk 256"), [[r["length"], r["margin_bytes"]] for r in rungs if r["chunk"] == 256])
         self.assertEqual({p[1] for p in self.points(margin, "asked for")}, {lines.MARGIN})
@@ -144,6 +144,7 @@ class Soak(LineCase):
         self.assertIn("✕ failed", page.word)
         self.assertIn("culprit: index: scores", page.text["verdict"])
         self.assertIn("Culprit: index: scores", page.text["soak"])
+        self.assertEqual(page.tables.of("index: scores", "chunk x context x 4")[3], "chunk × length")
         page = self.give(lines.soak(leak=65536))
         self.assertIn("live_bytes: 65536 bytes a cycle after rewind", page.text["verdict"])
 
@@ -164,6 +165,16 @@ class Soak(LineCase):
                 next(x for x in run if x["soak"] == "slope")["passed"] = False
             self.assertIn("✕ failed", self.give(run).word, spoil)
         self.assertIn("✕ failed", self.give(good, lines.soak(leak=1)).word)
+        run = copy.deepcopy(good)
+        run[-1].update(passed=False, stopped="the machine has less than 512 MB to give")
+        self.assertIn("stopped before its end: the machine has less than 512 MB", self.give(run).text["verdict"])
+
+    def test_what_the_fit_is_without_is_added_where_it_is_told(self):
+        run = lines.soak(chunks=(256,))
+        run[2]["without_bytes"] = 70000
+        self.assertEqual(self.points(self.curves(self.give(run), "soak-length")[0], "fitted")[1][1], 250 + 895.5 * 128 + 5970 * 128 + 70000)
+        run[0]["budget"].pop()
+        self.assertEqual([p[0] for p in self.points(self.curves(self.give(run), "soak-length")[0], "fitted")], [128])
 
     def test_an_arena_over_its_plan_is_told(self):
         run = lines.soak()
