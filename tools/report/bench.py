@@ -20,10 +20,10 @@ def cv_of(f, key=""):
     return {"cv": inner.number("cv_percent"), "weak": " and ".join(words)}
 
 
-def sum_of(parts, whole, beside=0.0):
-    """What the kernels of a step add up to, in percent of it. beside: percent of the step that is told to lie outside."""
+def sum_of(parts, whole):
+    """What the kernels of a step add up to, in percent of it."""
     told = sum(v for v in parts if v == v)
-    percent = 100 * told / whole + (beside if beside == beside else 0) if parts and whole > 0 else math.nan
+    percent = 100 * told / whole if parts and whole > 0 else math.nan
     good = abs(percent - 100) <= SUM_WITHIN
     words = "The line does not tell the step that its kernels belong to."
     if percent == percent:
@@ -48,13 +48,14 @@ def by_share(rows):
 
 def run_row(f):
     steps = by_share(step_row(s) for s in f.objects("step"))
-    at = f"{f.whole('context')} tokens before" if f.has("context") else f"{f.whole('tokens')} tokens"
+    at = [f"{f.whole('tokens')} tokens"] if f.text("bench") == "prefill" or not f.has("context") else []
+    at += [f"{f.whole('context')} tokens before"] if f.has("context") else []
     batch = f", batch {f.whole('batch')}" if f.has("batch") else ""
     whole = f.first_number("step_ns", "mean_ns", "median_ns") / 1e3
-    return {"what": f"{f.text('bench')} {f.text('model')}{batch}", "variant": f.text("prefill"), "shape": at, "ms": time_of(f),
+    return {"what": f"{f.text('bench')} {f.text('model')}{batch}", "variant": f.text("prefill"), "shape": ", ".join(at), "ms": time_of(f),
             "percent": measured(f, "percent"), "physical": cards.percent(f, "percent_of_physical"), "limit": f.text("limit"),
             "times_ref": measured(f, "ref_ratio"), "rate": measured(f, "tokens_per_s")["median"], "steps": steps, **cv_of(f),
-            "sum": sum_of([s["us"] for s in steps], whole, f.number("outside_steps_percent")) if steps else None}
+            "sum": sum_of([s["us"] for s in steps], whole) if steps else None}
 
 
 def device_op_row(f):

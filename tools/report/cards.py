@@ -35,8 +35,8 @@ def clocks(*places):
         if f.has("sm_mhz"):
             memory = f" / {f.number('memory_mhz'):.0f}" if f.has("memory_mhz") else ""
             return f"{f.number('sm_mhz'):.0f}{memory} MHz"
-        if f.has("processor_mhz"):
-            return f"{f.number('processor_mhz'):.0f} MHz"
+        if f.has("processor_mhz") or f.has("clock_mhz"):
+            return f"{f.first_number('processor_mhz', 'clock_mhz'):.0f} MHz"
     return NOT_TOLD
 
 
@@ -88,7 +88,7 @@ def read(f):
     return {
         "what": name_of(f), "at": f.text("shape"), "commit": text(f, "commit"), "machine": text(f, "machine"),
         "driver": text(f, "driver") if f.has("driver") or not device else text(device, "driver"),
-        "clocks": clocks(inner(f, "clocks"), device), "load": f.number("load"),
+        "clocks": clocks(inner(f, "clocks"), device, f), "load": f.number("load"),
         "weights": weights(f), "layers": layers(f),
         "routing": text(f, "routing"), "acceptance": f.number("acceptance"), "chunk": whole(f, "chunk", "rows"), "batch": whole(f, "batch"),
         "context": whole(f, "context", "tokens"), "mode": text(f, "mode", "prefill"), "graphs": graphs(f),

@@ -22,10 +22,11 @@ def host(f):
     rate = inverse(time, 1e3)
     if told["median"] == told["median"]:  # with the spread that the time has
         rate = scaled(rate, told["median"] / rate["median"]) if rate["median"] == rate["median"] else told
-    before = f.text("bench") == "decode" or f.has("context")
-    return {"what": f"{f.text('bench')} {f.text('model')}".strip(), "batch": f.whole("batch", 1), "context": f.whole("context" if before else "tokens"),
-            "rate": rate, "ceiling": cards.percent(f, "percent"), "physical": cards.percent(f, "percent_of_physical"),
-            "words": "tokens before" if before else "tokens of the prompt", "method": ""}
+    decode = f.text("bench") == "decode"
+    return {"what": f"{f.text('bench')} {f.text('model')}".strip(), "batch": f.whole("batch", 1), "rate": rate,
+            "context": f.whole("context") + (0 if decode else f.whole("tokens")), "words": "tokens before" if decode else "tokens at its end",
+            "ceiling": cards.percent(f, "percent_of_ceiling", "percent"), "physical": cards.percent(f, "percent_of_physical"),
+            "method": "" if decode else "Each point is the tokens added up to there, not the mean since the start." if f.whole("context") else ""}
 
 
 def device_decode(f):

@@ -73,7 +73,7 @@ def text(lines):
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
-def decode(context, tokens_per_s=8.0, percent=80.0, kernels=(("experts_up", 60.0), ("linear_g8", 39.0)), **more):
+def decode(context, tokens_per_s=8.0, percent=80.0, kernels=(("experts_up", 60.0), ("linear_g8", 39.5)), **more):
     """A decode line of a host whose kernels take these percents of the step."""
     ns = 1e9 / tokens_per_s
     step = [{"op": op, "variant": "avx512", "runs": 4, "ns_per_token": ns * share / 100, "percent_of_step": share, "percent_of_limit": 70.0}
