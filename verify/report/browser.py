@@ -36,6 +36,7 @@ class Browser:
         options.binary_location = shutil.which("chromium")
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(service=Service(DRIVER), options=options)
+        self.set = {}
 
     def close(self):
         self.driver.quit()
@@ -46,13 +47,18 @@ class Browser:
     def command(self, name, **args):
         return self.driver.execute_cdp_cmd(name, args)
 
+    def settle(self, name, **args):
+        """What stays set from page to page; nothing to wait for where it is already so."""
+        if self.set.get(name) != args:
+            self.command(name, **args)
+            self.set[name] = args
+            time.sleep(0.2)
+
     def size(self, width, height):
-        self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
-        time.sleep(0.2)
+        self.settle("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
 
     def media(self, scheme="light", kind=""):
-        self.command("Emulation.setEmulatedMedia", media=kind, features=[{"name": "prefers-color-scheme", "value": scheme}])
-        time.sleep(0.2)
+        self.settle("Emulation.setEmulatedMedia", media=kind, features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def open(self, path, fragment=""):
         self.driver.get("about:blank")
