@@ -11,6 +11,8 @@ from results import Refused, read
 
 ORDER = {"slower": 0, "faster": 1, "the control moved: the machine, not the code": 2, "no difference": 3, "not told": 4}
 
+UNTOLD = {"change": math.nan, "low": math.nan, "high": math.nan, "verdict": ""}  # of a kernel timed inside one run
+
 
 def judgements(stream):
     """{(file, line): judgement} of what the command handed on."""
@@ -44,7 +46,7 @@ def kernels_of(f):
 def kernels(old, new):
     """What each kernel added to the step, the largest change first."""
     a, b = kernels_of(old), kernels_of(new)
-    rows = [{"op": op, "old": a.get(op, math.nan), "new": b.get(op, math.nan)} for op in dict.fromkeys((*a, *b))]
+    rows = [{"op": op, "old": a.get(op, math.nan), "new": b.get(op, math.nan), **UNTOLD} for op in dict.fromkeys((*a, *b))]
     whole = sum(v for v in a.values() if v == v)
     for row in rows:
         row["delta"] = (0 if row["new"] != row["new"] else row["new"]) - (0 if row["old"] != row["old"] else row["old"])
@@ -82,14 +84,23 @@ def about(lines):
 
 
 def state_of(rows):
+    """pass, fail or none of rows in order of importance, and why."""
     slower = [r for r in rows if r["verdict"] == "slower"]
     if not rows:
         return "none", "no measurement has its equal among the old ones"
     if all(r["verdict"] == "not told" for r in rows):
         return "none", "no pair tells both times"
     if slower:
-        return "fail", f"{len(slower)} of {len(rows)} measurements slower, most {slower[0]['what']} {slower[0]['at']}".rstrip()
+        kernel = next((k["op"] for k in slower[0]["kernels"] if k["verdict"] == "slower"), "")
+        named = f"{slower[0]['what']} {slower[0]['at']}".rstrip() + (f", in it {kernel}" if kernel else "")
+        return "fail", f"{len(slower)} of {len(rows)} measurements slower, most {named}"
     return "pass", ""
+
+
+def counted(rows):
+    """Verdicts and how many there are of each."""
+    counts = {words: sum(r["verdict"] == words for r in rows) for words in ORDER}
+    return ", ".join(f"{n} {words}" for words, n in counts.items() if n)
 
 
 def build(paths, new, stream):
@@ -109,10 +120,9 @@ def build(paths, new, stream):
     rows.sort(key=importance)
     gone = [label(f) for i, (_, lines) in enumerate(old) for f in lines if (i, f.line) not in used]
     state, why = state_of(rows)
-    counts = {words: sum(r["verdict"] == words for r in rows) for words in ORDER}
-    told = [f"{n} {words}" for words, n in counts.items() if n]
-    sentence = "; ".join([", ".join(told)] * bool(told) + [f"{len(alone)} only in the new, {len(gone)} only in the old"])
+    sentence = "; ".join(x for x in (counted(rows), f"{len(alone)} only in the new, {len(gone)} only in the old") if x)
     sides = {"old": about([f for _, lines in old for f in lines]), "new": about([f for lines in new for f in lines])}
     name = f"{', '.join(os.path.basename(p) for p in paths)}, then and now"
-    made = {"kind": "change", "name": name, "state": state, "why": why, "verdict": sentence, "rows": rows, "alone": alone, "gone": gone, "about": sides}
+    made = {"kind": "change", "name": name, "state": state, "why": why, "verdict": sentence, "rows": rows, "alone": alone, "gone": gone, "about": sides,
+            "alternating": False}
     return made, [source for source, _ in old]

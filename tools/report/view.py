@@ -7,6 +7,7 @@ import bench
 import changes
 import compare
 import curves
+import paired
 import published
 import soak
 
@@ -76,14 +77,16 @@ def build(read, title, earlier=None):
     compared = [(kind, path, part) for kind, f, path in parts if kind in ("diff", "graft") for part in compare.parts(kind, f)]
     model = {"title": title, "sources": [source for source, _ in read], "verifies": [], "comparisons": [],
              "dumps": None, "plots": curves.Plots()}
-    model["bench"] = bench.build([f for kind, f, _ in parts if kind == "bench"], model["plots"])
+    measured = [f for kind, f, _ in parts if kind == "bench" and not paired.is_pair(f)]
+    model["bench"] = bench.build(measured, model["plots"])
     model["soaks"] = soak.build([(f, path) for kind, f, path in parts if kind == "soak"], model["plots"])
     model["published"] = published.build([(f, path) for kind, f, path in parts if kind == "published"],
-                                         [f for kind, f, _ in parts if kind == "bench"])
-    model["change"] = None
+                                         measured)
+    model["changes"] = [c for c in [paired.build([f for kind, f, _ in parts if kind == "bench" and paired.is_pair(f)])] if c]
     if earlier:
-        now = [[f for kind, f in found if kind == "bench"] for _, found in read]
-        model["change"], sources = changes.build(earlier[0], now, earlier[1])
+        now = [[f for kind, f in found if kind == "bench" and not paired.is_pair(f)] for _, found in read]
+        made, sources = changes.build(earlier[0], now, earlier[1])
+        model["changes"].append(made)
         model["sources"] += sources
     for kind, f, path in parts:
         if kind == "verify":
@@ -95,7 +98,7 @@ def build(read, title, earlier=None):
     for i, c in enumerate(model["comparisons"]):
         if any(c["name"] == other["name"] for other in model["comparisons"][:i]):
             c["name"] += f" ({i + 1})"
-    model["judged"] = model["verifies"] + model["comparisons"] + model["soaks"] + [c for c in [model["change"]] if c]
+    model["judged"] = model["verifies"] + model["comparisons"] + model["soaks"] + model["changes"]
     say_once(model["judged"])
     model["verdict"] = verdict(model)
     model["title"] = title or next((os.path.basename(j["model"].rstrip("/")) for j in model["judged"] if j.get("model")), "") or "results"

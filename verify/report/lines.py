@@ -104,3 +104,13 @@ def gpu_decode(batch, us, context=4096):
     return {"bench": "decode_device", **GPU, "layer_list": "0,1,20", "batch": batch, "context": context, "whole_model_missing_layers": 0,
             "whole_model_us": 4 * us, "percent_of_physical": 40.0, "percent_at_copy_rate": 50.0, "graph_us": {"median": us, "spread": 0.001, "n": 20},
             "operations": [{"op": "experts_up", "variant": "sm90fp8", "us": us * 0.6, "percent": 60.0}, {"op": "attn", "variant": "sm90", "us": us * 0.41, "percent": 41.0}]}
+
+
+def alternated(what, change, low, high, verdict, parts=(), **more):
+    """A line of two builds in alternation; parts: (operation, percent of change, its verdict)."""
+    def side(ns):
+        return {"program": "dsf", "output_hash": "ab", "ns": {"median": ns, "spread": 0.01, "n": 30}}
+    return {"bench": "against", **ABOUT, "what": what, "this": side(1e6 * (1 + change / 100)), "other": side(1e6), "change_percent": change,
+            "interval": [low, high], "verdict": verdict, "same_output": True,
+            "parts": [{"op": op, "this_ns": 1e5 * (1 + c / 100), "other_ns": 1e5, "change_percent": c, "interval": [c - 1, c + 1], "verdict": v}
+                      for op, c, v in parts], **more}

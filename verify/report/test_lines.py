@@ -315,7 +315,7 @@ class Changes(LineCase):
         new = [lines.decode(128, 6.4, 64.0, kernels=(("experts_up", 48.0), ("linear_g8", 51.6)))]
         page = self.compare(old, new)
         self.assertEqual(page.tables.of("slower")[1], "decode full4")
-        kernels = [r for r in page.tables.rows if r and r[0] in ("experts_up", "linear_g8") and len(r) == 5][:2]
+        kernels = [r for r in page.tables.rows if r and r[0] in ("experts_up", "linear_g8") and len(r) == 7]
         self.assertEqual([(r[0], float(r[3])) for r in kernels], [("linear_g8", 31250), ("experts_up", 0)])
 
     def test_what_has_no_pair_is_listed(self):
@@ -337,6 +337,35 @@ class Changes(LineCase):
         self.assertEqual(report("--compare", self.at("old.json"), "-o", self.at("x.html"))[0], 2)
         code, _, said = report("--compare", self.at("old.json"), self.at("new.json"), "-o", self.at("old.json"))
         self.assertEqual((code, "one file" in said), (2, True), said)
+
+
+class Alternated(LineCase):
+    def test_two_builds_in_alternation(self):
+        page = self.give([lines.alternated("decode at 64", 0.2, -0.5, 0.9, "no difference"), lines.alternated("op attn", -9, -11, -7, "faster"),
+                          lines.alternated("prefill", 12, 10, 14, "slower", [("attn", 1, "no difference"), ("linear_g8", 30, "slower"), ("route", 55, "no difference")])])
+        self.assertIn("✕ failed", page.word)
+        self.assertIn("1 of 3 measurements slower, most prefill, in it linear_g8", page.text["verdict"])
+        rows = [r[:2] for r in page.tables.rows if r and r[0] in ("slower", "faster", "no difference")]
+        self.assertEqual(rows, [["slower", "prefill"], ["faster", "op attn"], ["no difference", "decode at 64"]])
+        self.assertIn("12 10 to 14", page.tables.of("slower", "prefill"))
+        kernels = [r for r in page.tables.rows if r and r[0] in ("attn", "linear_g8", "route")]
+        self.assertEqual([(r[0], r[5], r[6]) for r in kernels],
+                         [("linear_g8", "30 29 to 31", "slower"), ("route", "55 54 to 56", "no difference"), ("attn", "1 0 to 2", "no difference")])
+        self.assertIn("✓ passed", self.give([lines.alternated("op attn", 0.2, -0.5, 0.9, "no difference")]).word)
+
+    def test_a_ratio_says_the_same(self):
+        line = {"bench": "ab", "measured": "op", "op": "attn", "shape": "n=1", "pairs": 9,
+                "whole": {"verdict": "slower", "ratio": 1.25, "interval": [1.2, 1.3], "old_ns": 1e6, "new_ns": 1.25e6},
+                "operations": [{"op": "attn:avx512", "verdict": "slower", "ratio": 1.5, "interval": [1.4, 1.6], "old_ns": 4e5, "new_ns": 6e5}]}
+        page = self.give([line, {"bench": "ab_verdict", "verdict": "slower", "cases": 1}])
+        self.assertEqual(page.tables.of("slower", "op attn")[4:8], ["25 20 to 30", "", "1", "1.25"])
+        self.assertEqual(page.tables.of("attn:avx512")[1:], ["400", "600", "200", "20", "50 40 to 60", "slower"])
+        self.assertNotIn("bench", page.text)
+
+    def test_a_wrong_output_is_no_figure(self):
+        page = self.give([lines.alternated("op attn", 0, 0, 0, "no difference", refused="the outputs differ")])
+        self.assertIn("✕ failed", page.word)
+        self.assertIn("refused: the outputs differ", page.text["verdict"])
 
 
 class Published(LineCase):
