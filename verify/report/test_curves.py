@@ -1,6 +1,7 @@
 """The curves of soak and bench in a real headless Chromium: axes, lines of limits, values by pointer and by key. SHOTS
 names a folder for screenshots."""
 
+import math
 import os
 import unittest
 
@@ -92,17 +93,24 @@ class Curves(LineCase):
         self.assertEqual(length["axes"], ["tokens of the prompt", "memory, MB"])
         self.assertEqual([t for t, _ in length["x"]], ["128", "512", "2K", "8K", "32K", "128K", "512K"])
 
-    def test_marks_stand_where_the_axes_say(self):
-        """Of throughput against batch: a linear scale of values, a logarithmic one of batches."""
-        plot, = self.plots("throughput-batch")
-        ticks = [(float(t), y) for t, y in plot["y"]]
+    def value_at(self, plot, y, scale):
+        """What the axis says at this height; scale: of two of its ticks to the ends of a straight line, and back."""
+        (forth, back), ticks = scale, [(scale[0](float(t)), y) for t, y in plot["y"]]
         (v0, y0), (v1, y1) = ticks[0], ticks[-1]
-        batch = {t: x for t, x in plot["x"]}
-        got = [(round(v0 + (y - y0) * (v1 - v0) / (y1 - y0)), x) for x, y in plot["spots"]]
-        for (value, x), (label, wanted) in zip(got, (("1", 125), ("8", 400), ("64", 800)), strict=True):
-            self.assertAlmostEqual(value, wanted, delta=3)
-            if label in batch:
-                self.assertAlmostEqual(x, batch[label], delta=0.6)
+        return back(v0 + (y - y0) * (v1 - v0) / (y1 - y0))
+
+    def test_marks_stand_where_the_axes_say(self):
+        plot, = self.plots("throughput-batch")
+        places = dict(plot["x"])
+        self.assertEqual([t for t in ("1", "8", "64") if t in places], ["1", "8", "64"])
+        for (x, y), (label, wanted) in zip(plot["spots"], (("1", 125), ("8", 400), ("64", 800)), strict=True):
+            self.assertAlmostEqual(self.value_at(plot, y, (float, float)), wanted, delta=3)
+            self.assertAlmostEqual(x, places[label], delta=0.6)
+        self.assertAlmostEqual(places["8"] - places["1"], places["64"] - places["8"], delta=0.6)  # a logarithmic axis
+        plot, scale = self.plots("soak-length")[0], (math.log10, lambda v: 10 ** v)
+        rungs = [r for r in self.run_lines if r["soak"] == "rung" and r["chunk"] == 256]
+        for rung, (_, y) in zip(rungs, plot["spots"]):  # the measured ones come first; the axis is in MB
+            self.assertAlmostEqual(self.value_at(plot, y, scale) * 1e6 / rung["measured_bytes"], 1, delta=0.02)
 
     def test_lines_of_limits_are_above_and_dashed(self):
         plot, = self.plots("throughput-batch")
@@ -176,6 +184,9 @@ class Curves(LineCase):
         for p in self.run(PLOTS):
             self.assertTrue(0 < p["width"] <= 320, p["kind"])
             self.assertGreaterEqual(len(p["x"]), 2)
+        said = self.point_at(3, "soak-length")  # where marks are narrow the nearest one speaks
+        self.assertIn("256 tokens", said)
+        self.assertNotIn("129 tokens", said)
 
     def test_a_resized_plot_tells_once(self):
         """Each drawing anew would add a listener, were they the drawing's."""

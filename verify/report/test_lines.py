@@ -352,6 +352,8 @@ class Alternated(LineCase):
         self.assertEqual([(r[0], r[5], r[6]) for r in kernels],
                          [("linear_g8", "30 29 to 31", "slower"), ("route", "55 54 to 56", "no difference"), ("attn", "1 0 to 2", "no difference")])
         self.assertIn("✓ passed", self.give([lines.alternated("op attn", 0.2, -0.5, 0.9, "no difference")]).word)
+        hidden = lines.alternated("decode", 1.2, 0.5, 1.9, "no difference", [("route", 25, "slower")])
+        self.assertIn("most decode, in it route", self.give([hidden]).text["verdict"])
 
     def test_a_ratio_says_the_same(self):
         line = {"bench": "ab", "measured": "op", "op": "attn", "shape": "n=1", "pairs": 9,
