@@ -99,7 +99,7 @@ class Program(LineCase):
 
     def test_every_kept_result_makes_one_page(self):
         kept = [os.path.join(RESULTS, n) for n in sorted(os.listdir(RESULTS)) if n.split("-")[1].split(".")[0] in
-                ("op", "decode", "prefill", "memory", "dump", "ceiling", "verify")]
+                ("op", "decode", "prefill", "memory", "dump", "ceiling", "soak", "verify")]
         self.assertGreater(len(kept), 8)
         page = self.give(*kept, lines.soak(), PUBLISHED)
         for section in ("soak", "checks", "bench", "published", "sources"):
