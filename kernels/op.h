@@ -30,10 +30,12 @@ enum {                            /* what a variant needs; dsf_machine() tells w
        DSF_NEEDS_AVX512 = 1 << 0, /* F BW VL DQ VBMI VNNI BF16 */
        DSF_NEEDS_SM90 = 1 << 1, /* a device of compute capability 9.0: never mixed with the host */
        DSF_NEEDS_MACHINE = 0xFFFF, /* the bits above; those below are traits */
-       DSF_FP8_SUM = 1 << 16, /* sums of 32 products of e4m3 codes are rounded inside the tensor
-                                 core: the contract's fp8_bound() is added to its bound() */
-       DSF_BF16_SUM = 1 << 17 /* sums of bf16 products are cut toward zero inside the tensor core:
-                                 the contract's bf16_bound() is added */
+       DSF_PLAN_ONLY = 1 << 15, /* of a target: what this build has no kernel for is there too; such
+                                   a plan is described and never run */
+       DSF_FP8_SUM = 1 << 16,   /* sums of 32 products of e4m3 codes are rounded inside the tensor
+                                   core: the contract's fp8_bound() is added to its bound() */
+       DSF_BF16_SUM = 1 << 17   /* sums of bf16 products are cut toward zero inside the tensor core:
+                                   the contract's bf16_bound() is added */
 };
 
 typedef enum { DSF_IN, DSF_OUT, DSF_INOUT } dsf_direction;
@@ -62,7 +64,8 @@ typedef struct {
     /* NULL: takes everything the contract takes. Looks at shapes and scalars only, never at data.
      */
     int (*accepts)(const void *args);
-    /* Bytes of scratch per worker (device: in all) for these shapes; NULL: none. */
+    /* Bytes of scratch per worker (device: in all) for these shapes, and for fewer rows: a plan is
+     * made for the largest pass. NULL: none. */
     size_t (*scratch)(const void *args);
 } dsf_variant;
 
@@ -139,11 +142,13 @@ const dsf_op *dsf_op_find(const char *name);
  * registers). */
 unsigned dsf_machine(void);
 
-/* True when v can run for this target: what dsf_machine() gave, or DSF_NEEDS_SM90 alone. */
+/* True when v can run for this target: what dsf_machine() gave, or DSF_NEEDS_SM90 alone (with
+ * DSF_PLAN_ONLY: could, in a build with CUDA). */
 static inline int dsf_variant_runs(const dsf_variant *v, unsigned target)
 {
     unsigned needs = v->needs & DSF_NEEDS_MACHINE;
-    return v->run && !(needs & ~target) && !((needs ^ target) & DSF_NEEDS_SM90);
+    int there = v->run || (target & DSF_PLAN_ONLY);
+    return there && !(needs & ~target) && !((needs ^ target) & DSF_NEEDS_SM90);
 }
 
 /* Operand i of an argument struct. */

@@ -5,6 +5,15 @@
 
 #include "op.h"
 
+/* Scratch of index_topk on a device: scores of as many rows as fit SCORE_BYTES (1,024 rows of
+ * 524,288 entries, enough to reuse expanded keys), lists, and a prepared tile for the rows scored
+ * together. Whatever the context is, n rows take no more than DSF_INDEX_BUDGET(n). */
+#define DSF_INDEX_SCORE_BYTES ((int64_t)1 << 30)
+#define DSF_INDEX_LIST_BYTES  ((int64_t)16 << 20)
+#define DSF_INDEX_ROW_BYTES   ((int64_t)5408)
+#define DSF_INDEX_BUDGET(n)                                                                        \
+    (DSF_INDEX_SCORE_BYTES + DSF_INDEX_LIST_BYTES + DSF_INDEX_ROW_BYTES * ((n) + 3))
+
 /* w = bf16( bf16 x * f32 factor ): weights_proj's result times d^-1/2 h^-1/2 (6.2). */
 typedef struct {
     dsf_tensor out; /* [n, h] bf16; may be x */

@@ -2,15 +2,17 @@
 
 int dsf_hc_mix_tiled(int64_t n, int64_t q) { return n >= DSF_HC_MANY && q % DSF_HC_SEGMENT == 0; }
 
-/* Tiles: the coefficients in parts. Else the sums of every segment of a piece. */
+/* Tiles: the coefficients in parts. Fewer rows, which the same plan serves: the sums of every
+ * segment of a piece. */
 size_t dsf_hc_mix_sm90_scratch(const void *args)
 {
     const dsf_hc_mix_args *a = args;
     int64_t n = a->x.dim[0], q = a->fn.dim[1];
     int64_t rows = n < DSF_HC_PIECE ? n : DSF_HC_PIECE;
     int64_t segments = (q + DSF_HC_SEGMENT - 1) / DSF_HC_SEGMENT;
-    if (dsf_hc_mix_tiled(n, q)) return (size_t)segments * DSF_HC_SPLIT_BYTES;
-    return (size_t)(rows * segments * DSF_HC_STRIDE) * sizeof(float);
+    size_t parts = dsf_hc_mix_tiled(n, q) ? (size_t)segments * DSF_HC_SPLIT_BYTES : 0;
+    size_t sums = (size_t)(rows * segments * DSF_HC_STRIDE) * sizeof(float);
+    return parts > sums ? parts : sums;
 }
 
 static int64_t boundary_groups(int64_t d) { return (d + 255) / 256; }

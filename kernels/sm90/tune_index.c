@@ -1,8 +1,7 @@
 #include "sm90/tune_index.h"
 
-/* Scores between the two halves of index_topk: 1 GiB is 1,024 rows of 524,288 entries, enough rows
- * to reuse expanded keys; the lists and tiles beside them are below 64 MiB. */
-static const int64_t most_score_bytes = (int64_t)1 << 30;
+_Static_assert((int64_t)DSF_INDEX_ROW_BYTES *DSF_INDEX_TILE_ROWS == DSF_INDEX_TILE_BYTES,
+               "a row's part of a tile");
 
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
@@ -41,9 +40,18 @@ dsf_index_cut dsf_index_select_pool_cut(const dsf_index_select_args *a)
     return pool_cut(a->scores.dim[0], a->scores.dim[1], a->block, &a->pool_out);
 }
 
+/* What is planned for n rows serves passes of fewer, whose rows may be cut into parts: lists that n
+ * rows do not have. */
 size_t dsf_index_select_scratch_sm90(const void *args)
 {
-    return dsf_index_select_topk_cut(args).bytes + dsf_index_select_pool_cut(args).bytes;
+    dsf_index_select_args a = *(const dsf_index_select_args *)args;
+    size_t most = 0;
+    for (int64_t n = least(a.scores.dim[0], DSF_INDEX_BLOCKS); n > 0; n--) {
+        a.scores.dim[0] = n;
+        size_t bytes = dsf_index_select_topk_cut(&a).bytes + dsf_index_select_pool_cut(&a).bytes;
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }
 
 dsf_index_layout dsf_index_topk_layout(const dsf_index_topk_args *a, int tensor)
@@ -59,7 +67,7 @@ dsf_index_layout dsf_index_topk_layout(const dsf_index_topk_args *a, int tensor)
         if (l.packed) width = candidates;
     }
     l.stride = whole(width, 64);
-    l.rows = most(DSF_INDEX_TILE_ROWS, most_score_bytes / (2 * l.stride));
+    l.rows = most(DSF_INDEX_TILE_ROWS, DSF_INDEX_SCORE_BYTES / (2 * l.stride));
     l.rows =
         least(l.rows / DSF_INDEX_TILE_ROWS * DSF_INDEX_TILE_ROWS, whole(n, DSF_INDEX_TILE_ROWS));
     l.scores = aligned((size_t)(l.rows * l.stride) * 2);
@@ -71,15 +79,21 @@ dsf_index_layout dsf_index_topk_layout(const dsf_index_topk_args *a, int tensor)
     return l;
 }
 
-size_t dsf_index_topk_scratch_sm90(const void *args)
+/* As with dsf_index_select_scratch_sm90: for fewer rows too. */
+static size_t topk_scratch(const void *args, int tensor)
 {
-    return dsf_index_topk_layout(args, 0).bytes;
+    dsf_index_topk_args a = *(const dsf_index_topk_args *)args;
+    size_t most = dsf_index_topk_layout(&a, tensor).bytes;
+    for (int64_t n = least(a.q.dim[0], DSF_INDEX_BLOCKS); n > 0; n--) {
+        a.q.dim[0] = n;
+        size_t bytes = dsf_index_topk_layout(&a, tensor).bytes;
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }
 
-size_t dsf_index_topk_scratch_sm90tc(const void *args)
-{
-    return dsf_index_topk_layout(args, 1).bytes;
-}
+size_t dsf_index_topk_scratch_sm90(const void *args) { return topk_scratch(args, 0); }
+size_t dsf_index_topk_scratch_sm90tc(const void *args) { return topk_scratch(args, 1); }
 
 size_t dsf_index_scores_scratch_sm90tc(const void *args)
 {
