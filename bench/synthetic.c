@@ -1,56 +1,15 @@
 #include "synthetic.h"
 
-#include <ctype.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "model.h"
-#include "model/synth.h"
 #include "ops/fill.h"
 #include "ops/index.h"
 
 enum { MARK_FROM = 5, MARK_TO = 6 };
-
-/* "0-3,8" into ascending numbers; returns how many, -1: not such a list. */
-static int parse_layers(const char *text, int *layer)
-{
-    int n = 0;
-    while (*text) {
-        char *end = NULL;
-        long from = strtol(text, &end, 10), to = from;
-        if (end == text) return -1;
-        if (*end == '-') {
-            const char *second = end + 1;
-            to = strtol(second, &end, 10);
-            if (end == second) return -1;
-        }
-        if (from < 0 || to < from || to >= DSF_MAX_LAYERS || (*end && *end != ',')) return -1;
-        for (; from <= to && n < DSF_MAX_LAYERS; from++) layer[n++] = (int)from;
-        text = *end ? end + 1 : end;
-    }
-    return n;
-}
-
-static dsf_status make_config(dsf_bench_synthetic *s, const dsf_bench_synthetic_options *o)
-{
-    dsf_buf json = {.max = 0};
-    dsf_config *c = &s->synthetic.config;
-    int n = parse_layers(o->layers, s->layer);
-    if (n < 1)
-        return DSF_FAIL(DSF_EINVAL, "--synthetic \"%s\": layers like 0-17 or 0-3,8,14", o->layers);
-    DSF_TRY(dsf_synth_preset(&s->whole, "full"));
-    *c = s->whole;
-    DSF_TRY(dsf_layers_keep(c, s->layer, n));
-    c->vision = (dsf_vision_config){.present = false};
-    if (o->engram_vocab) c->engram_vocab_size = o->engram_vocab;
-    dsf_status st = dsf_synth_finish(c, &json);
-    dsf_buf_free(&json);
-    s->synthetic.seed = 1;
-    return st;
-}
 
 /* Ids without repetition before and after every place that a session is put to. */
 static void fill_ids(dsf_session *s, uint64_t seed)
@@ -76,7 +35,7 @@ dsf_status dsf_synthetic_open(dsf_bench_synthetic *s, dsf_bench *b,
 {
     dsf_options opt = *engine;
     memset(s, 0, sizeof *s);
-    DSF_TRY(make_config(s, o));
+    DSF_TRY(dsf_synthetic_config(&s->synthetic, o->layers, o->engram_vocab, &s->whole, s->layer));
     DSF_TRY(dsf_bench_device_open(&s->d, b, 0));
     opt.synthetic = &s->synthetic;
     opt.variants = o->variants ? o->variants : "cuda";

@@ -6,6 +6,7 @@
 #include "device_bench.h"
 #include "limits.h"
 #include "serve/engine.h"
+#include "synthetic_config.h"
 
 typedef struct {
     dsf_bench_device d;

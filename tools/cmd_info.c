@@ -53,19 +53,9 @@ static int64_t total(const int64_t *v)
     return sum;
 }
 
-/* The rule: routed and draft experts in contiguous ranges of ids, expert e on rank e N / E; Engram
- * table rows in N contiguous ranges; all else on every rank. The largest share is told. */
 static int64_t share(const facts *f, int part, int64_t ranks)
 {
-    int64_t experts = part == DSF_PART_EXPERTS         ? f->config.n_routed_experts
-                      : part == DSF_PART_DRAFT_EXPERTS ? f->config.dspark_n_routed_experts
-                                                       : 0;
-    if (experts) return f->bytes[part] / experts * ((experts + ranks - 1) / ranks);
-    if (part != DSF_PART_TABLES) return f->bytes[part];
-    int64_t row = f->config.engram_head_dim + f->config.engram_head_dim / 32, bytes = 0;
-    for (int e = 0; e < f->config.n_engram; e++)
-        bytes += (f->config.engram[e].rows + ranks - 1) / ranks * row;
-    return bytes;
+    return dsf_contract_share(&f->config, f->bytes, part, ranks);
 }
 
 static int64_t rank_bytes(const facts *f, int64_t ranks)
@@ -92,9 +82,7 @@ static void print_parts(const options *o, const facts *f, dsf_buf *b)
     dsf_buf_fmt(b, "%-24s %9" PRId64 " %18" PRId64 " %10.2f", "total", total(f->tensors),
                 total(f->bytes), (double)total(f->bytes) / (1 << 30));
     if (o->ranks)
-        dsf_buf_fmt(b,
-                    " %18" PRId64 "\nof %" PRId64 " ranks: expert e on rank e N / E, Engram "
-                    "rows in N ranges, all else on every rank",
+        dsf_buf_fmt(b, " %18" PRId64 "\nof %" PRId64 " ranks: " DSF_SHARE_RULE,
                     rank_bytes(f, o->ranks), o->ranks);
     dsf_buf_char(b, '\n');
 }
@@ -154,8 +142,7 @@ static void json_parts(const options *o, const facts *f, dsf_buf *b)
     if (!o->ranks) return;
     dsf_json_add_int(b, "ranks", o->ranks);
     dsf_json_add_int(b, "largest_rank_bytes", rank_bytes(f, o->ranks));
-    dsf_json_add_cstr(b, "rank_rule",
-                      "expert e on rank e N / E; Engram rows in N ranges; all else on every rank");
+    dsf_json_add_cstr(b, "rank_rule", DSF_SHARE_RULE);
 }
 
 static void json_faults(const dsf_contract *r, dsf_buf *b)

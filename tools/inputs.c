@@ -130,7 +130,8 @@ dsf_status dsf_inputs_size(const char *name, const char *text, int64_t *out)
     long long v = text[0] >= '0' && text[0] <= '9' ? strtoll(text, &end, 10) : 0;
     const char *unit = v > 0 && !errno && *end ? strchr("KMGT", *end) : NULL;
     int shift = unit ? 10 * (int)(unit - "KMGT" + 1) : 0;
-    if (v <= 0 || errno || end[unit != NULL] || v > INT64_MAX >> shift)
+    if (v > 0 && unit) end += strcmp(end + 1, "iB") == 0 ? 3 : 1;
+    if (v <= 0 || errno || *end || v > INT64_MAX >> shift)
         return DSF_FAIL(DSF_EINVAL, "%s %s: a number of bytes, with K, M, G or T", name, text);
     *out = (int64_t)v << shift;
     return DSF_OK;

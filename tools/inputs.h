@@ -50,7 +50,8 @@ DSF_MUST dsf_status dsf_inputs_write(const char *path, const dsf_buf *b);
 /* Parses a list of decimal ids. */
 DSF_MUST dsf_status dsf_inputs_parse_ids(const char *name, const char *text, size_t n,
                                          dsf_ids *ids);
-/* "4096", "512M", "8G": bytes in powers of 1024, above 0. name: the option, for the message. */
+/* "4096", "512M", "8G", "8GiB": bytes in powers of 1024, above 0. name: the option, for the
+ * message. */
 DSF_MUST dsf_status dsf_inputs_size(const char *name, const char *text, int64_t *out);
 /* EINVAL outside 0 (all processors) to 1024. */
 DSF_MUST dsf_status dsf_inputs_threads(int64_t n);

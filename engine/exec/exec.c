@@ -1,5 +1,6 @@
 #include "exec/exec.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -18,44 +19,73 @@ static size_t shown_bytes(const dsf_plan *p)
     return most;
 }
 
-size_t dsf_exec_extra_bytes(const dsf_plan *p, size_t *near)
+/* A value that the caller gives: its copy on the device. */
+static dsf_status take_given(dsf_exec *e, int value)
 {
-    *near = 0;
-    if (!(p->target & DSF_NEEDS_SM90)) return 0;
-    size_t given = 0;
-    for (int i = 0; i < p->n_values; i++)
-        if (p->value[i].kind == DSF_VALUE_GIVEN && p->value[i].base == DSF_NO_VAL) {
-            dsf_tensor t = dsf_plan_tensor(&p->value[i]);
-            given += (size_t)dsf_tensor_bytes(&t);
-        }
-    size_t staged = dsf_stage_bytes(p);
-    *near = p->input_bytes + staged + p->result_bytes + shown_bytes(p);
-    return given + staged;
+    const dsf_value *v = &e->plan->value[value];
+    dsf_tensor t = dsf_plan_tensor(v);
+    size_t bytes = (size_t)dsf_tensor_bytes(&t);
+    uint8_t *there;
+    DSF_TRY(dsf_exec_take(e, DSF_AT_SPACE, &there, bytes, v->name, "given rows, %lld of %lld B",
+                          (long long)v->dim[0], (long long)(bytes / (size_t)v->dim[0])));
+    if (!e->given) return DSF_OK;
+    e->given[value].bytes = bytes;
+    e->given[value].there = there;
+    return DSF_OK;
 }
 
 /* What a device needs beside the memory that a host has too. */
 static dsf_status open_device(dsf_exec *e)
 {
     dsf_plan *p = e->plan;
-    dsf_device *d = e->setup.device;
-    DSF_TRY(dsf_space_take(d, &e->input_there, p->input_bytes));
-    DSF_TRY(dsf_space_take_near(d, &e->shown, shown_bytes(p)));
-    DSF_TRY(dsf_space_take_near(d, &e->result, p->result_bytes));
-    for (int i = 0; i < p->n_values; i++) {
-        if (p->value[i].kind != DSF_VALUE_GIVEN || p->value[i].base != DSF_NO_VAL) continue;
-        dsf_tensor t = dsf_plan_tensor(&p->value[i]);
-        e->given[i].bytes = (size_t)dsf_tensor_bytes(&t);
-        DSF_TRY(dsf_space_take(d, &e->given[i].there, e->given[i].bytes));
+    DSF_TRY(dsf_exec_take(e, DSF_AT_SPACE, &e->input_there, p->input_bytes, "inputs", "%lld rows",
+                          (long long)p->size.rows));
+    if (e->setup.count) e->setup.count->phase = DSF_PHASE_STAGING;
+    DSF_TRY(dsf_exec_take(e, DSF_AT_NEAR, &e->shown, shown_bytes(p), "shown tap",
+                          "the largest value that a tap shows"));
+    DSF_TRY(dsf_exec_take(e, DSF_AT_NEAR, &e->result, p->result_bytes, "results",
+                          "%lld rows of logits, or what is drawn from them",
+                          (long long)p->size.heads));
+    for (int i = 0; i < p->n_values; i++)
+        if (p->value[i].kind == DSF_VALUE_GIVEN && p->value[i].base == DSF_NO_VAL)
+            DSF_TRY(take_given(e, i));
+    DSF_TRY(dsf_stage_open(e));
+    if (e->setup.count) e->setup.count->phase = DSF_PHASE_GRAPHS;
+    return e->setup.graphs ? dsf_replay_open(e) : DSF_OK;
+}
+
+/* Names of cache values and what is kept under them. */
+static const char *const families[][2] = {{"kv_main", "main KV"},
+                                          {"index_k", "index keys"},
+                                          {"ring", "window rings"},
+                                          {"pend", "pending groups"}};
+enum { FAMILIES = sizeof families / sizeof *families };
+
+/* One line for each kind of cache: the block is one, its values are told apart by name. */
+static void count_caches(const dsf_plan *p, const dsf_source *from)
+{
+    for (int f = 0; f < FAMILIES; f++) {
+        dsf_buf text = {.max = 4096};
+        size_t bytes = dsf_plan_cache_group(p, families[f][0], &text);
+        char name[48];
+        (void)snprintf(name, sizeof name, "cache: %s", families[f][1]);
+        if (bytes)
+            dsf_budget_add_kind(from->count, from->there ? DSF_BUDGET_DEVICE : DSF_BUDGET_HOST,
+                                name, (int64_t)bytes, "%s", text.data ? text.data : "");
+        dsf_buf_free(&text);
     }
-    if (e->setup.graphs) DSF_TRY(dsf_replay_open(e));
-    return dsf_stage_open(e);
 }
 
 static dsf_status take_cache(dsf_exec *e)
 {
     const dsf_exec *from = e->setup.cache_from;
     size_t bytes = e->plan->cache_bytes;
-    if (!from) return dsf_space_take(e->setup.device, &e->cache, bytes);
+    if (!from && e->setup.count) {
+        e->setup.count->phase = DSF_PHASE_OPEN;
+        count_caches(e->plan, &e->from);
+        return DSF_OK;
+    }
+    if (!from) return dsf_exec_take(e, DSF_AT_SPACE, &e->cache, bytes, "cache", "all");
     if (from->plan->cache_bytes != bytes)
         return DSF_FAIL(DSF_EINVAL, "shared caches: %zu bytes in one plan, %zu in the other",
                         from->plan->cache_bytes, bytes);
@@ -79,31 +109,51 @@ static dsf_status bind_fixed(dsf_exec *e)
     return DSF_OK;
 }
 
+/* The arenas of a pass. */
+static dsf_status take_arenas(dsf_exec *e, int workers)
+{
+    const dsf_plan *p = e->plan;
+    long long rows = p->size.rows;
+    e->worker_bytes = p->worker_bytes * (size_t)workers;
+    DSF_TRY(dsf_exec_take(e, DSF_AT_SPACE, &e->scratch, p->scratch_bytes, "values",
+                          "%lld rows, each value from its first to its last step", rows));
+    DSF_TRY(dsf_exec_take(e, DSF_AT_SPACE, &e->worker, e->worker_bytes, "kernel scratch",
+                          "%d %s x %zu B, the most that a step asks for", workers,
+                          e->from.there ? "workspace" : "threads", p->worker_bytes));
+    return dsf_exec_take(e, DSF_AT_NEAR, &e->input, p->input_bytes,
+                         e->from.there ? "inputs, pinned" : "inputs", "%lld rows", rows);
+}
+
 static dsf_status open_all(dsf_exec *e)
 {
     dsf_plan *p = e->plan;
-    dsf_device *d = e->setup.device;
-    if ((p->target & DSF_NEEDS_SM90) && !d)
+    dsf_budget *count = e->setup.count;
+    if (e->from.there && !e->setup.device && !count)
         return DSF_FAIL(DSF_EINVAL, "a plan for a CUDA device, and none given");
-    int workers = d ? 1 : dsf_pool_threads(e->setup.pool);
-    e->worker_bytes = p->worker_bytes * (size_t)workers;
-    DSF_TRY(dsf_mem_new(&e->given, (size_t)p->n_values + 1, sizeof *e->given));
-    DSF_TRY(dsf_space_take(d, &e->scratch, p->scratch_bytes));
-    DSF_TRY(dsf_space_take(d, &e->worker, e->worker_bytes));
-    DSF_TRY(dsf_space_take_near(d, &e->input, p->input_bytes));
+    if (!count && (p->target & DSF_PLAN_ONLY))
+        return DSF_FAIL(DSF_EINVAL, "a plan to be described only");
+    int workers = e->from.there ? 1 : count ? e->setup.workers : dsf_pool_threads(e->setup.pool);
     DSF_TRY(take_cache(e));
+    if (count) count->phase = e->setup.cache_from ? DSF_PHASE_DRAFT : DSF_PHASE_PREFILL;
+    DSF_TRY(take_arenas(e, workers));
+    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &e->given, ((size_t)p->n_values + 1) * sizeof *e->given,
+                          "given values", "%d values x %zu B", p->n_values + 1, sizeof *e->given));
     if (e->setup.timed)
-        DSF_TRY(dsf_mem_new(&e->step_ns, (size_t)p->n_steps + 1, sizeof *e->step_ns));
-    if (d)
+        DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &e->step_ns,
+                              ((size_t)p->n_steps + 1) * sizeof *e->step_ns, "step times",
+                              "%d steps x 8 B", p->n_steps + 1));
+    if (e->from.there)
         DSF_TRY(open_device(e));
     else
         e->input_there = e->input;
-    return bind_fixed(e);
+    return count ? DSF_OK : bind_fixed(e);
 }
 
 dsf_status dsf_exec_open(dsf_exec *e, dsf_plan *plan, const dsf_exec_setup *setup)
 {
     *e = (dsf_exec){.plan = plan, .setup = *setup};
+    e->from = (dsf_source){setup->device, (plan->target & DSF_NEEDS_SM90) != 0, setup->count};
+    if (!e->setup.owner) e->setup.owner = "pass";
     dsf_status st = open_all(e);
     if (st != DSF_OK) dsf_exec_close(e);
     return st;

@@ -26,11 +26,16 @@ typedef struct {
     dsf_device *device;         /* what the plan was chosen for; NULL: the host */
     const dsf_place *place;     /* device: where the constants are */
     bool graphs;                /* device: replay passes whose rows came before */
+    dsf_budget *count;          /* not NULL: nothing is taken and nothing can run; every block that
+                                   would be taken becomes a line. No pool and device are needed */
+    int workers;                /* count: threads of the host's pool */
+    const char *owner;          /* count: what the lines begin with; NULL: "pass" */
 } dsf_exec_setup;
 
 struct dsf_exec {
     dsf_plan *plan;
     dsf_exec_setup setup;
+    dsf_source from;
     uint8_t *scratch, *cache, *worker; /* in the plan's space; cache may be another exec's */
     uint8_t *input, *input_there;      /* where the caller writes, where kernels read: the same on a
                                           host */
@@ -53,9 +58,6 @@ struct dsf_exec {
 /* plan: chosen and placed; outlives the exec, which patches its arguments. */
 DSF_MUST dsf_status dsf_exec_open(dsf_exec *e, dsf_plan *plan, const dsf_exec_setup *setup);
 void dsf_exec_close(dsf_exec *e);
-/* Bytes that an exec of this plan takes beside scratch, caches, inputs and workers: staging and
- * results of a device, pinned host memory included in *near. */
-size_t dsf_exec_extra_bytes(const dsf_plan *p, size_t *near);
 
 /* Where the caller writes this input before a pass; NULL when the plan does not use it. */
 void *dsf_exec_input(const dsf_exec *e, dsf_input input, int index);
@@ -72,6 +74,9 @@ bool dsf_exec_cache(const dsf_exec *e, const char *name, dsf_tensor *out);
 
 /* ---- inside ---- */
 
+/* Takes a block of this exec (space.h). */
+#define dsf_exec_take(e, at, out, bytes, ...)                                                      \
+    dsf_source_take(&(e)->from, (at), (out), (bytes), (e)->setup.owner, __VA_ARGS__)
 /* Where kernels find value v (run.c). */
 uint8_t *dsf_exec_data(const dsf_exec *e, dsf_val v);
 DSF_MUST dsf_status dsf_replay_open(dsf_exec *e);

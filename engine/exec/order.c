@@ -103,6 +103,7 @@ static dsf_status fill(dsf_order *o, const dsf_plan *p, access *seen)
         DSF_TRY(order_one(&l, seen, i));
     }
     o->first[p->n_steps] = l.n;
+    o->bytes = ((size_t)p->n_steps + 1 + (size_t)l.cap) * sizeof(int);
     return DSF_OK;
 }
 

@@ -11,6 +11,7 @@ typedef struct {
     int *first; /* [n_steps + 1]: where a step's list starts */
     int *after; /* earlier steps, ascending; none that another of the list waits for anyway */
     int n_steps;
+    size_t bytes; /* of both arrays */
 } dsf_order;
 
 /* p: placed. Free in either case. */

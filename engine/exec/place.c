@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/share.h"
 #include "ops/engram.h"
 
 enum { ALIGN = 256 }; /* of a tensor: what copy engine and vector loads want */
@@ -15,15 +16,17 @@ typedef struct {
 
 struct dsf_place {
     dsf_device *device;
+    int64_t ranks;
     entry *list; /* sorted by host address after dsf_place_add */
     size_t n, cap, bytes;
     void *there;
 };
 
-dsf_status dsf_place_open(dsf_place **out, dsf_device *d)
+dsf_status dsf_place_open(dsf_place **out, dsf_device *d, int64_t ranks)
 {
     DSF_TRY(dsf_mem_new(out, 1, sizeof **out));
     (*out)->device = d;
+    (*out)->ranks = ranks;
     return DSF_OK;
 }
 
@@ -88,7 +91,7 @@ static dsf_status add_value(dsf_place *l, const dsf_value *v)
     DSF_TRY(add(l, &whole));
     if (v->dtype != DSF_I64) return DSF_OK;
     const int64_t *p = v->data;
-    for (int64_t i = 0; i < v->dim[0]; i++) {
+    for (int64_t i = 0; i < dsf_share(v->dim[0], l->ranks); i++) {
         const dsf_placed target = {(const void *)(uintptr_t)p[i], // NOLINT
                                    v->target_bytes, v->target, 1};
         DSF_TRY(add(l, &target));

@@ -19,7 +19,9 @@ typedef struct {
 /* Writes the tensor to the device memory at `there`. */
 typedef dsf_status dsf_place_fn(void *ud, dsf_device *d, void *there, const dsf_placed *t);
 
-DSF_MUST dsf_status dsf_place_open(dsf_place **out, dsf_device *d);
+/* ranks: devices that the experts are shared among (base/share.h); the largest share is
+ * collected. 1: all of them. */
+DSF_MUST dsf_status dsf_place_open(dsf_place **out, dsf_device *d, int64_t ranks);
 void dsf_place_close(dsf_place *l); /* NULL is fine; before the device */
 /* Adds what the steps of a chosen plan read and what their pointer tables lead to. Tables that the
  * executor stages row by row (Engram) stay on the host. Before the load. */

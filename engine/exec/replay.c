@@ -1,6 +1,7 @@
 /* Captured passes of a device. The launches of a pass depend on its row ranges alone, so a pass
  * whose ranges came before is replayed as one graph. The second time that ranges come they are
  * captured: prompts of ever new lengths leave nothing behind. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -24,14 +25,37 @@ struct dsf_replay {
     int *after;     /* [n_steps] room for a step's list */
 };
 
+/* The order is made, weighed and given back: only its making tells its size. */
+static dsf_status count_order(dsf_exec *e)
+{
+    dsf_order order = {.first = NULL};
+    void *none;
+    dsf_status st = dsf_order_open(&order, e->plan);
+    size_t bytes = order.bytes;
+    dsf_order_close(&order);
+    DSF_TRY(st);
+    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &none, bytes, "order of steps",
+                          "%d steps, each with those it waits for", e->plan->n_steps));
+    char name[48];
+    (void)snprintf(name, sizeof name, "%s: captured passes, driver", e->setup.owner);
+    dsf_budget_add_absent(e->setup.count, DSF_BUDGET_DEVICE, name,
+                          "not planned: what the driver keeps of a captured pass is its own");
+    return DSF_OK;
+}
+
 dsf_status dsf_replay_open(dsf_exec *e)
 {
-    DSF_TRY(dsf_mem_new(&e->replay, 1, sizeof *e->replay));
-    struct dsf_replay *r = e->replay;
     size_t n = (size_t)e->plan->n_steps + 1;
+    struct dsf_replay counted, *r;
+    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &e->replay, sizeof *e->replay, "captured passes",
+                          "%d places x %zu B", PLACES, sizeof(slot)));
+    r = e->replay ? e->replay : &counted;
+    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &r->captured, n * sizeof *r->captured, "captured steps",
+                          "%zu steps x 1 B", n));
+    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &r->after, n * sizeof *r->after, "steps waited for",
+                          "%zu steps x 4 B", n));
+    if (e->setup.count) return count_order(e);
     for (int i = 0; i < PLACES; i++) DSF_TRY(dsf_device_graph_new(&r->slot[i].graph));
-    DSF_TRY(dsf_mem_new(&r->captured, n, sizeof *r->captured));
-    DSF_TRY(dsf_mem_new(&r->after, n, sizeof *r->after));
     return dsf_order_open(&r->order, e->plan);
 }
 

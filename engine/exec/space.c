@@ -1,14 +1,39 @@
 #include "exec/space.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 
-dsf_status dsf_space_take(dsf_device *d, uint8_t **out, size_t bytes)
+static dsf_status take(dsf_device *d, dsf_at at, void **p, size_t bytes)
+{
+    if (at == DSF_AT_HEAP) return dsf_mem_new(p, bytes, 1);
+    if (!d) return dsf_mem_map(p, bytes);
+    return at == DSF_AT_SPACE ? dsf_device_new(d, p, bytes) : dsf_device_pin(d, p, bytes);
+}
+
+static int kind_of(const dsf_source *s, dsf_at at)
+{
+    if (!s->there || at == DSF_AT_HEAP) return DSF_BUDGET_HOST;
+    return at == DSF_AT_SPACE ? DSF_BUDGET_DEVICE : DSF_BUDGET_PINNED;
+}
+
+dsf_status dsf_source_take(const dsf_source *s, dsf_at at, void *out, size_t bytes,
+                           const char *owner, const char *name, const char *fmt, ...)
 {
     void *p = NULL;
-    DSF_TRY(d ? dsf_device_new(d, &p, bytes) : dsf_mem_map(&p, bytes));
-    *out = p;
+    if (s->count && bytes > 0) {
+        char line[48], formula[160];
+        va_list ap;
+        va_start(ap, fmt);
+        (void)vsnprintf(formula, sizeof formula, fmt, ap);
+        va_end(ap);
+        (void)snprintf(line, sizeof line, "%s: %s", owner, name);
+        dsf_budget_add_kind(s->count, kind_of(s, at), line, (int64_t)bytes, "%s", formula);
+    }
+    if (!s->count) DSF_TRY(take(s->device, at, &p, bytes));
+    memcpy(out, &p, sizeof p); /* out is a T ** */
     return DSF_OK;
 }
 
@@ -18,14 +43,6 @@ void dsf_space_drop(dsf_device *d, uint8_t *p, size_t bytes)
         dsf_device_free(d, p);
     else
         dsf_mem_unmap(p, bytes);
-}
-
-dsf_status dsf_space_take_near(dsf_device *d, uint8_t **out, size_t bytes)
-{
-    void *p = NULL;
-    DSF_TRY(d ? dsf_device_pin(d, &p, bytes) : dsf_mem_map(&p, bytes));
-    *out = p;
-    return DSF_OK;
 }
 
 void dsf_space_drop_near(dsf_device *d, uint8_t *p, size_t bytes)

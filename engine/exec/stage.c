@@ -1,5 +1,6 @@
 #include "exec/stage.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -36,29 +37,32 @@ static shape shape_of(const dsf_plan *p, const dsf_step *s)
     return h;
 }
 
-size_t dsf_stage_bytes(const dsf_plan *p)
-{
-    size_t sum = 0;
-    for (int i = 0; i < p->n_steps; i++)
-        if (p->step[i].op == &dsf_op_engram_gather) sum += shape_of(p, &p->step[i]).bytes;
-    return sum;
-}
+#define ROWS_WORDS "%lld table rows x (8 B place + %lld codes + %lld scales)"
 
 static dsf_status open_one(dsf_exec *e, struct dsf_stage *g, int i)
 {
     const dsf_step *s = &e->plan->step[i];
     *g = (struct dsf_stage){.step = i, .shape = shape_of(e->plan, s)};
+    const shape *h = &g->shape;
     g->rows = dsf_plan_operand(s, offsetof(dsf_engram_gather_args, rows));
     g->table = dsf_plan_operand(s, offsetof(dsf_engram_gather_args, table));
     g->scale = dsf_plan_operand(s, offsetof(dsf_engram_gather_args, s));
     size_t places = 64;
-    while (places < 2 * (size_t)g->shape.rows) places *= 2;
+    while (places < 2 * (size_t)h->rows) places *= 2;
     g->mask = places - 1;
-    DSF_TRY(dsf_mem_new(&g->key, places, sizeof *g->key));
-    DSF_TRY(dsf_mem_new(&g->place, places, sizeof *g->place));
-    DSF_TRY(dsf_mem_new(&g->row, (size_t)g->shape.rows, sizeof *g->row));
-    DSF_TRY(dsf_space_take_near(e->setup.device, &g->here, g->shape.bytes));
-    return dsf_space_take(e->setup.device, &g->there, g->shape.bytes);
+    static const char *const what[5] = {"rows", "rows pinned", "keys", "numbers", "list"};
+    char name[5][32];
+    for (int k = 0; k < 5; k++)
+        (void)snprintf(name[k], sizeof name[k], "Engram %s L%d", what[k], s->layer);
+    long long n = h->rows, d = h->d, k = h->groups;
+    DSF_TRY(dsf_exec_take(e, DSF_AT_SPACE, &g->there, h->bytes, name[0], ROWS_WORDS, n, d, k));
+    DSF_TRY(dsf_exec_take(e, DSF_AT_NEAR, &g->here, h->bytes, name[1], ROWS_WORDS, n, d, k));
+    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &g->key, places * sizeof *g->key, name[2],
+                          "%zu places x 8 B", places));
+    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &g->place, places * sizeof *g->place, name[3],
+                          "%zu places x 4 B", places));
+    return dsf_exec_take(e, DSF_AT_HEAP, &g->row, (size_t)h->rows * sizeof *g->row, name[4],
+                         "%lld table rows x 8 B", n);
 }
 
 dsf_status dsf_stage_open(dsf_exec *e)
@@ -66,10 +70,13 @@ dsf_status dsf_stage_open(dsf_exec *e)
     int n = 0;
     for (int i = 0; i < e->plan->n_steps; i++) n += e->plan->step[i].op == &dsf_op_engram_gather;
     if (n == 0) return DSF_OK;
-    DSF_TRY(dsf_mem_new(&e->stage, (size_t)n, sizeof *e->stage));
-    for (int i = 0; i < e->plan->n_steps; i++)
-        if (e->plan->step[i].op == &dsf_op_engram_gather)
-            DSF_TRY(open_one(e, &e->stage[e->n_stages++], i));
+    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &e->stage, (size_t)n * sizeof *e->stage, "stages",
+                          "%d gathering steps x %zu B", n, sizeof *e->stage));
+    for (int i = 0; i < e->plan->n_steps; i++) {
+        struct dsf_stage counted; /* of an exec that only counts */
+        if (e->plan->step[i].op != &dsf_op_engram_gather) continue;
+        DSF_TRY(open_one(e, e->stage ? &e->stage[e->n_stages++] : &counted, i));
+    }
     return DSF_OK;
 }
 

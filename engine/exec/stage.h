@@ -6,8 +6,6 @@
 
 #include "exec/exec.h"
 
-/* Device bytes (and as many pinned ones) for all gathering steps of a plan. */
-size_t dsf_stage_bytes(const dsf_plan *p);
 DSF_MUST dsf_status dsf_stage_open(dsf_exec *e);
 void dsf_stage_close(dsf_exec *e);
 /* Before the step of stage k: the rows of the pass are gathered, by all threads, and travel. The

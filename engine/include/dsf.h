@@ -37,7 +37,9 @@ typedef struct {
     int device;           /* which of the usable CUDA devices; 0: the first */
     bool eager;           /* device: launch every pass anew, replay none */
     bool separate;        /* device: each operation by itself, none fused */
-    bool plan_only;       /* to be described, not run: no memory is taken, no device is needed */
+    bool plan_only;       /* to be described, not run: no memory is taken, no device is needed, and
+                             the machine's own limits do not refuse it (serve/planned.h) */
+    int ranks;            /* plan_only: devices that share the experts; 0: 1 */
     bool all_logits;      /* logits of every row of a pass, not of the last one only; exact only */
     bool unfused;         /* index scores become observable: more memory, [chunk, context] bf16 */
     bool timed;           /* keep the time of each step */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/share.h"
 #include "model/contract_scan.h"
 
 typedef struct {
@@ -169,6 +170,18 @@ void dsf_contract_parts(const dsf_config *c, int64_t *bytes, int64_t *tensors)
         bytes[name.part] += name.bytes;
         tensors[name.part]++;
     }
+}
+
+int64_t dsf_contract_share(const dsf_config *c, const int64_t *bytes, int part, int64_t ranks)
+{
+    int64_t experts = part == DSF_PART_EXPERTS         ? c->n_routed_experts
+                      : part == DSF_PART_DRAFT_EXPERTS ? c->dspark_n_routed_experts
+                                                       : 0;
+    if (experts) return bytes[part] / experts * dsf_share(experts, ranks);
+    if (part != DSF_PART_TABLES) return bytes[part];
+    int64_t row = c->engram_head_dim + c->engram_head_dim / 32, sum = 0;
+    for (int e = 0; e < c->n_engram; e++) sum += dsf_share(c->engram[e].rows, ranks) * row;
+    return sum;
 }
 
 int64_t dsf_contract_scale_bytes(const dsf_config *c)

@@ -50,6 +50,10 @@ const char *dsf_contract_fault_name(dsf_fault f);
 
 /* Bytes and tensors by part of a configuration alone, DSF_N_PARTS each. */
 void dsf_contract_parts(const dsf_config *c, int64_t *bytes, int64_t *tensors);
+/* Of `bytes` (dsf_contract_parts), what the largest of N ranks has of a part: routed and draft
+ * experts and Engram table rows are shared (base/share.h), all else is on every rank. */
+int64_t dsf_contract_share(const dsf_config *c, const int64_t *bytes, int part, int64_t ranks);
+#define DSF_SHARE_RULE "expert e on rank e N / E; Engram rows in N ranges; all else on every rank"
 /* Bytes of the configuration's scale tensors. */
 int64_t dsf_contract_scale_bytes(const dsf_config *c);
 

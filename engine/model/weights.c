@@ -109,7 +109,7 @@ static dsf_status map_table(dsf_weights *w, const dsf_name *n, dsf_tensor *t)
     return DSF_OK;
 }
 
-static dsf_status name_all(dsf_weights *w)
+static dsf_status name_all(dsf_weights *w, bool tables)
 {
     dsf_names it = dsf_names_begin(w->config);
     dsf_name n;
@@ -125,7 +125,7 @@ static dsf_status name_all(dsf_weights *w)
     while (dsf_names_next(&it, &n)) {
         dsf_tensor t = {.dtype = n.dtype, .rank = n.rank, .data = w->reserved + at};
         memcpy(t.dim, n.dim, sizeof t.dim);
-        if (n.role == DSF_ROLE_ENGRAM_EMBED) DSF_TRY(map_table(w, &n, &t));
+        if (tables && n.role == DSF_ROLE_ENGRAM_EMBED) DSF_TRY(map_table(w, &n, &t));
         put(w, &n, &t);
         at += ((size_t)n.bytes + APART) / APART * APART;
         w->mapped_bytes += n.bytes;
@@ -133,10 +133,10 @@ static dsf_status name_all(dsf_weights *w)
     return DSF_OK;
 }
 
-dsf_status dsf_weights_open_synthetic(dsf_weights *w, const dsf_config *c)
+dsf_status dsf_weights_open_synthetic(dsf_weights *w, const dsf_config *c, bool tables)
 {
     dsf_status st = take_tables(w, c);
-    if (st == DSF_OK) st = name_all(w);
+    if (st == DSF_OK) st = name_all(w, tables);
     if (st == DSF_OK) return st;
     dsf_weights_close(w);
     return dsf_error_pass(st, DSF_HERE);

@@ -38,9 +38,9 @@ typedef struct {
 DSF_MUST dsf_status dsf_weights_open(dsf_weights *w, const dsf_config *c, const dsf_ckpt *k);
 /* Weights of a config without a checkpoint, for benchmarks on a device: every tensor has an address
  * of its own that only names it (dsf_weights_reserved); what the device holds there is made by its
- * reader. Engram tables, which stay on the host, have zeroed memory, untouched until they are
- * filled from the seed. */
-DSF_MUST dsf_status dsf_weights_open_synthetic(dsf_weights *w, const dsf_config *c);
+ * reader. Engram tables, which stay on the host, have zeroed memory (`tables`; else they have names
+ * only), untouched until they are filled from the seed. */
+DSF_MUST dsf_status dsf_weights_open_synthetic(dsf_weights *w, const dsf_config *c, bool tables);
 int64_t dsf_weights_synthetic_tables(const dsf_weights *w); /* bytes of the Engram tables */
 void dsf_weights_fill_synthetic(dsf_weights *w, uint64_t seed, dsf_pool *pool);
 /* Offset of a named-only tensor, which is its identity; -1 for memory that is there. */

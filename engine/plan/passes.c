@@ -137,7 +137,8 @@ static size_t device_word(const char *mask)
 
 unsigned dsf_plan_target(unsigned machine, const char *mask)
 {
-    return device_word(mask) ? (unsigned)DSF_NEEDS_SM90 : machine;
+    unsigned only = machine & (unsigned)DSF_PLAN_ONLY; /* the device's sizes are in every build */
+    return device_word(mask) ? (unsigned)DSF_NEEDS_SM90 | only : machine & ~only;
 }
 
 /* A word that takes nothing away is a mistake of the user's, not a wish fulfilled. */

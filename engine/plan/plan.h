@@ -232,8 +232,8 @@ DSF_MUST dsf_status dsf_plan_fuse(dsf_plan *p, unsigned target, const char *mask
 /* What dsf_plan_choose would run a step with; NULL: nothing. */
 const dsf_variant *dsf_plan_pick(const dsf_op *op, const void *args, unsigned target,
                                  const char *mask);
-/* The target that a mask names: DSF_NEEDS_SM90 alone for one that starts with the word "cuda", else
- * `machine`. */
+/* The target that a mask names: DSF_NEEDS_SM90 for one that starts with the word "cuda" (with
+ * DSF_PLAN_ONLY where `machine` has it), else `machine` without it. */
 unsigned dsf_plan_target(unsigned machine, const char *mask);
 /* The mask names a device. */
 static inline bool dsf_plan_on_device(const char *mask)
@@ -246,6 +246,27 @@ static inline bool dsf_plan_on_device(const char *mask)
 DSF_MUST dsf_status dsf_plan_choose(dsf_plan *p, unsigned machine, const char *mask);
 /* Lifetimes to offsets. */
 DSF_MUST dsf_status dsf_plan_place(dsf_plan *p);
+
+/* What an arena holds (inside.c). */
+typedef struct {
+    dsf_val value;
+    size_t bytes;
+} dsf_inside;
+/* Scratch values that live in the step where most bytes do, the biggest first; at most `room`.
+ * Returns how many live there; *step: that step, *live: their bytes. p: placed. */
+int dsf_plan_peak(const dsf_plan *p, dsf_inside *list, int room, int *step, size_t *live);
+/* "x: 8192 x 4 x 5120 f32". */
+void dsf_plan_value_text(const dsf_plan *p, dsf_val v, dsf_buf *out);
+/* Bytes of the cache values whose names start with `prefix`, and their shapes in words. */
+size_t dsf_plan_cache_group(const dsf_plan *p, const char *prefix, dsf_buf *out);
+/* Kernel scratch of one worker by operation, the most of its steps, the biggest first. */
+typedef struct {
+    int step;
+    size_t bytes;
+} dsf_workspace;
+int dsf_plan_workspaces(const dsf_plan *p, dsf_workspace *list, int room);
+/* Heap of the plan itself. */
+size_t dsf_plan_heap(const dsf_plan *p);
 
 /* One line a step; stable text. */
 void dsf_plan_print(const dsf_plan *p, dsf_buf *out);

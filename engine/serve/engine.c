@@ -14,6 +14,7 @@ static void fill_defaults(dsf_options *o, const dsf_config *c)
     if (o->chunk > o->context && o->slots == 1) o->chunk = o->context;
     if (o->rewind == 0) o->rewind = 16;
     if (o->threads == 0) o->threads = dsf_pool_processors();
+    if (o->ranks == 0) o->ranks = 1;
 }
 
 static dsf_status check_options(const dsf_options *o, const dsf_config *c)
@@ -28,6 +29,10 @@ static dsf_status check_options(const dsf_options *o, const dsf_config *c)
                         (long long)o->slots, (long long)o->chunk, (long long)o->rewind);
     if (o->threads < 1 || o->threads > 1024)
         return DSF_FAIL(DSF_EINVAL, "%d threads: 1 to 1024", o->threads);
+    if (o->ranks < 1 || o->ranks > 4096 || (o->ranks > 1 && !dsf_plan_on_device(o->variants)))
+        return DSF_FAIL(DSF_EINVAL, "%d ranks: 1 to 4096 devices, with backend cuda", o->ranks);
+    if (o->ranks > 1 && !o->plan_only)
+        return DSF_FAIL(DSF_ENOTSUP, "running on %d devices is not built: 1", o->ranks);
     if (o->all_logits && o->prefill != DSF_PREFILL_EXACT)
         return DSF_FAIL(
             DSF_EINVAL,
@@ -51,14 +56,16 @@ static dsf_status make_plan(dsf_engine *e, dsf_plan **out, bool draft)
                                 .slots = o->slots,
                                 .context = o->context,
                                 .rewind = o->rewind};
-    unsigned target = dsf_plan_target(0, o->variants); /* of a device; 0: the host */
+    unsigned machine = dsf_machine() | (o->plan_only ? (unsigned)DSF_PLAN_ONLY : 0);
+    bool device = dsf_plan_on_device(o->variants);
     DSF_TRY(dsf_plan_open(out, &size, e->load.config.n_layers));
     if (o->given_embed && !draft) (*out)->given = give_embed;
     DSF_TRY(draft ? dsf_model_build_draft(*out, &e->load.model)
                   : dsf_model_build(*out, &e->load.model));
     DSF_TRY(dsf_plan_prune(*out, o->sink, NULL, NULL));
-    if (target && !o->separate) DSF_TRY(dsf_plan_fuse(*out, target, o->variants));
-    DSF_TRY(dsf_plan_choose(*out, dsf_machine(), o->variants));
+    if (device && !o->separate)
+        DSF_TRY(dsf_plan_fuse(*out, dsf_plan_target(machine, o->variants), o->variants));
+    DSF_TRY(dsf_plan_choose(*out, machine, o->variants));
     return dsf_plan_place(*out);
 }
 
@@ -66,20 +73,40 @@ static dsf_status make_plan(dsf_engine *e, dsf_plan **out, bool draft)
 static dsf_status plan_weights(dsf_engine *e)
 {
     if (!(e->plan->target & DSF_NEEDS_SM90)) return DSF_OK;
-    DSF_TRY(dsf_place_open(&e->place, e->device));
+    DSF_TRY(dsf_place_open(&e->place, e->device, e->opt.ranks));
     DSF_TRY(dsf_place_add(e->place, e->plan));
     return e->draft_plan ? dsf_place_add(e->place, e->draft_plan) : DSF_OK;
+}
+
+dsf_status dsf_engine_plans(dsf_engine *e)
+{
+    DSF_TRY(make_plan(e, &e->plan, false));
+    return e->load.config.n_mtp_layers > 0 ? make_plan(e, &e->draft_plan, true) : DSF_OK;
 }
 
 static dsf_status make_plans(dsf_engine *e)
 {
     e->load.model.unfused = e->opt.unfused;
     e->load.model.sampled = e->opt.sampled;
-    DSF_TRY(make_plan(e, &e->plan, false));
-    if (e->load.config.n_mtp_layers > 0) DSF_TRY(make_plan(e, &e->draft_plan, true));
+    DSF_TRY(dsf_engine_plans(e));
     DSF_TRY(plan_weights(e));
-    dsf_memory_plan(e, &e->budget);
-    return dsf_memory_check(e, &e->budget);
+    DSF_TRY(dsf_memory_plan(e, &e->budget));
+    return e->opt.plan_only ? DSF_OK : dsf_memory_check(e, &e->budget);
+}
+
+dsf_status dsf_engine_execs(const dsf_engine *e, dsf_exec *exec, dsf_exec *draft, dsf_budget *count)
+{
+    dsf_exec_setup setup = {.pool = e->pool,
+                            .timed = e->opt.timed,
+                            .device = e->device,
+                            .place = e->place,
+                            .graphs = !e->opt.eager,
+                            .count = count,
+                            .workers = e->opt.threads};
+    DSF_TRY(dsf_exec_open(exec, e->plan, &setup));
+    setup.cache_from = exec;
+    setup.owner = "draft";
+    return e->draft_plan ? dsf_exec_open(draft, e->draft_plan, &setup) : DSF_OK;
 }
 
 /* A tensor that only has a name is made on the device; constants of the model itself are copied. */
@@ -98,14 +125,7 @@ static dsf_status take_memory(dsf_engine *e)
     if (e->opt.synthetic)
         dsf_weights_fill_synthetic(&e->load.weights, e->opt.synthetic->seed, e->pool);
     if (e->place) DSF_TRY(dsf_place_load(e->place, e->opt.synthetic ? make_weight : NULL, e));
-    dsf_exec_setup setup = {.pool = e->pool,
-                            .timed = e->opt.timed,
-                            .device = e->device,
-                            .place = e->place,
-                            .graphs = !e->opt.eager};
-    DSF_TRY(dsf_exec_open(&e->exec, e->plan, &setup));
-    setup.cache_from = &e->exec;
-    if (e->draft_plan) DSF_TRY(dsf_exec_open(&e->draft, e->draft_plan, &setup));
+    DSF_TRY(dsf_engine_execs(e, &e->exec, &e->draft, NULL));
     DSF_TRY(dsf_mem_new(&e->slot_taken, (size_t)e->opt.slots, sizeof *e->slot_taken));
     for (int i = 0; i < DSF_N_INPUTS; i++) e->in[i] = dsf_exec_input(&e->exec, (dsf_input)i, 0);
     for (int i = 0; i < e->load.config.n_engram; i++)
@@ -122,8 +142,10 @@ static dsf_status open_all(dsf_engine *e)
     while (e->opt.accept_config && e->opt.accept_config[n]) n++;
     const dsf_config_accept accept = {e->opt.accept_config, n};
     bool device = dsf_plan_on_device(e->opt.variants);
-    if (e->opt.synthetic && !device)
+    if (e->opt.synthetic && !device && !e->opt.plan_only)
         return DSF_FAIL(DSF_ENOTSUP, "synthetic weights are made on a CUDA device");
+    if (e->opt.synthetic && e->opt.synthetic->planned && !e->opt.plan_only)
+        return DSF_FAIL(DSF_EINVAL, "a config without a checkpoint: only for a plan");
     if (device && !e->opt.plan_only) DSF_TRY(dsf_device_open(&e->device, e->opt.device));
     if (e->opt.synthetic)
         DSF_TRY(dsf_load_synthetic(&e->load, e->opt.synthetic));

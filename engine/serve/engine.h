@@ -52,8 +52,28 @@ int64_t dsf_batch_cone_rows(const dsf_config *c, int layer);
 /* session.c: a result of the last step, in which the session's row is s->head. EINVAL: the step was
  * another's, or tokens are queued. */
 DSF_MUST dsf_status dsf_session_result(const dsf_session *s, dsf_result which, dsf_tensor *t);
-/* memory.c: the named byte totals. */
-void dsf_memory_plan(const dsf_engine *e, dsf_budget *b);
+/* engine.c: both plans for the sizes of e->opt; then the arenas of both, or with `count` the lines
+ * of what they would take. */
+DSF_MUST dsf_status dsf_engine_plans(dsf_engine *e);
+DSF_MUST dsf_status dsf_engine_execs(const dsf_engine *e, dsf_exec *exec, dsf_exec *draft,
+                                     dsf_budget *count);
+/* memory.c: the named byte totals of e's plans. */
+DSF_MUST dsf_status dsf_memory_plan(const dsf_engine *e, dsf_budget *b);
+static inline bool dsf_memory_on_device(const dsf_engine *e)
+{
+    return (e->plan->target & DSF_NEEDS_SM90) != 0;
+}
+/* Bytes that a limit is held against: the device's, or those of this process that no file backs. */
+int64_t dsf_memory_total(const dsf_engine *e, const dsf_budget *b);
+int64_t dsf_memory_machine(void); /* bytes of this machine */
+/* fit.c: the budget of the same engine at other sizes, by the same planning. */
+DSF_MUST dsf_status dsf_memory_at(const dsf_engine *e, int64_t context, int64_t chunk,
+                                  dsf_budget *b);
+/* The largest context (chunk) that stays within `limit` bytes with the engine's own chunk
+ * (context), by asking dsf_memory_at; 0: none does. */
+DSF_MUST dsf_status dsf_memory_most_context(const dsf_engine *e, int64_t limit, int64_t *out);
+int64_t dsf_memory_chunk_cap(const dsf_engine *e); /* rows that no pass of this context exceeds */
+DSF_MUST dsf_status dsf_memory_most_chunk(const dsf_engine *e, int64_t limit, int64_t *out);
 /* Refuses a plan that the machine cannot hold, with the table. */
 DSF_MUST dsf_status dsf_memory_check(const dsf_engine *e, const dsf_budget *b);
 

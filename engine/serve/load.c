@@ -57,7 +57,7 @@ dsf_status dsf_load_synthetic(dsf_loaded *l, const struct dsf_synthetic *s)
 {
     l->config = s->config;
     DSF_TRY(dsf_engram_constants_make(&l->config));
-    DSF_TRY(dsf_weights_open_synthetic(&l->weights, &l->config));
+    DSF_TRY(dsf_weights_open_synthetic(&l->weights, &l->config, !s->planned));
     DSF_TRY(make_classes(l));
     return dsf_model_open(&l->model, &l->config, &l->weights);
 }

@@ -19,6 +19,8 @@ typedef struct {
 struct dsf_synthetic {
     dsf_config config;
     uint64_t seed;
+    bool planned; /* stands for a checkpoint that is not at hand: only for plans. Engram tables have
+                     names too, and no memory */
 };
 
 DSF_MUST dsf_status dsf_load_synthetic(dsf_loaded *l, const struct dsf_synthetic *s);

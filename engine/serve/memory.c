@@ -1,88 +1,87 @@
-/* The memory plan: what the engine will take, by name and formula, from the same plan that it then
- * binds. */
+/* The memory plan: what the engine will take, by name and formula. Arenas and caches are counted by
+ * the code that takes them (exec/space.h). */
 #include <string.h>
 #include <unistd.h>
 
+#include "model/contract.h"
 #include "serve/engine.h"
 
-/* Sum over cache values whose name starts with `prefix`. */
-static int64_t cache_bytes(const dsf_plan *p, const char *prefix)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < p->n_values; i++)
-        if (p->value[i].kind == DSF_VALUE_CACHE && p->value[i].base == DSF_NO_VAL &&
-            strncmp(p->value[i].name, prefix, strlen(prefix)) == 0)
-            sum += (int64_t)p->value[i].bytes;
-    return sum;
-}
-
-static bool on_device(const dsf_engine *e) { return e->plan->target & DSF_NEEDS_SM90; }
-
-/* Lines of what lives in the plan's space: this process, or the device. */
-static void plan_space(const dsf_engine *e, dsf_budget *b)
+/* The checkpoint as it is mapped, or what stands for it. */
+static void plan_checkpoint(const dsf_engine *e, dsf_budget *b)
 {
     const dsf_options *o = &e->opt;
     const dsf_config *c = &e->load.config;
-    int kind = on_device(e) ? DSF_BUDGET_DEVICE : DSF_BUDGET_HOST;
-    long long slots = o->slots, ctx = o->context, t = o->chunk;
-    if (e->place)
-        dsf_budget_add_kind(b, kind, "weights", (int64_t)dsf_place_bytes(e->place),
-                            "what the plan reads, each tensor at 256 B");
-    dsf_budget_add_kind(b, kind, "cache: main KV", cache_bytes(e->plan, "kv_main"),
-                        "slots %lld x entries of context %lld x %lld B", slots, ctx,
-                        (long long)dsf_dtype_bytes(DSF_Q4N, c->head_dim));
-    dsf_budget_add_kind(b, kind, "cache: index keys", cache_bytes(e->plan, "index_k"),
-                        "slots %lld x entries of context %lld x %lld B", slots, ctx,
-                        (long long)dsf_dtype_bytes(DSF_Q4X, c->index_head_dim));
-    dsf_budget_add_kind(b, kind, "cache: window rings", cache_bytes(e->plan, "ring"),
-                        "slots %lld x %d layers x (%d + %lld) x %lld B", slots,
-                        c->n_layers + c->n_mtp_layers, c->window_size, (long long)o->rewind,
-                        (long long)dsf_dtype_bytes(DSF_Q8, c->head_dim));
-    dsf_budget_add_kind(b, kind, "cache: pending groups", cache_bytes(e->plan, "pend"),
-                        "slots %lld x (rewind %lld / 2 + 1) x 2 x %d x 4 B", slots,
-                        (long long)o->rewind, c->head_dim);
-    int64_t draft =
-        e->draft_plan ? (int64_t)(e->draft_plan->scratch_bytes + e->draft_plan->input_bytes) : 0;
-    dsf_budget_add_kind(b, kind, "pass: values", (int64_t)e->plan->scratch_bytes,
-                        "chunk %lld rows, by lifetime", t);
-    dsf_budget_add_kind(b, kind, "pass: inputs", (int64_t)e->plan->input_bytes, "chunk %lld rows",
-                        t);
-    dsf_budget_add_kind(b, kind, "pass: draft", draft, "block %d rows", c->dspark_block_size);
-    size_t worker = e->plan->worker_bytes + (e->draft_plan ? e->draft_plan->worker_bytes : 0);
-    int workers = on_device(e) ? 1 : o->threads;
-    dsf_budget_add_kind(b, kind, "kernel scratch", (int64_t)worker * workers, "%d %s x %zu B",
-                        workers, on_device(e) ? "workspace" : "threads", worker);
+    int64_t bytes[DSF_N_PARTS], tensors[DSF_N_PARTS], sum = 0;
+    dsf_contract_parts(c, bytes, tensors);
+    if (o->synthetic && !o->synthetic->planned) {
+        dsf_budget_add(b, "Engram tables", dsf_contract_share(c, bytes, DSF_PART_TABLES, o->ranks),
+                       "made from a seed%s", o->ranks > 1 ? ", the largest share" : "");
+        return;
+    }
+    if (o->ranks == 1) {
+        dsf_budget_add_file(b, "checkpoint", e->load.weights.mapped_bytes);
+        return;
+    }
+    for (int i = 0; i < DSF_N_PARTS; i++) sum += dsf_contract_share(c, bytes, i, o->ranks);
+    dsf_budget_add_kind(b, DSF_BUDGET_FILE, "checkpoint", sum, "the largest of %d shares",
+                        o->ranks);
 }
 
-/* What a device needs beside it, on both sides of the link. */
-static void plan_link(const dsf_engine *e, dsf_budget *b)
-{
-    size_t near = 0, draft_near = 0, extra = dsf_exec_extra_bytes(e->plan, &near);
-    if (e->draft_plan) extra += dsf_exec_extra_bytes(e->draft_plan, &draft_near);
-    dsf_budget_add_kind(b, DSF_BUDGET_DEVICE, "pass: staged rows", (int64_t)extra,
-                        "chunk %lld rows: Engram rows, given taps", (long long)e->opt.chunk);
-    dsf_budget_add(b, "pinned", (int64_t)(near + draft_near),
-                   "inputs, Engram rows, results, shown taps");
-}
-
-void dsf_memory_plan(const dsf_engine *e, dsf_budget *b)
+static void plan_host(const dsf_engine *e, dsf_budget *b)
 {
     const dsf_options *o = &e->opt;
     const dsf_config *c = &e->load.config;
     long long slots = o->slots, ctx = o->context, t = o->chunk;
-    plan_space(e, b);
-    if (on_device(e)) plan_link(e, b);
+    size_t heap = dsf_plan_heap(e->plan) + (e->draft_plan ? dsf_plan_heap(e->draft_plan) : 0);
+    dsf_budget_add(b, "plans", (int64_t)heap, "steps, values and arguments of %d plans",
+                   e->draft_plan ? 2 : 1);
     dsf_budget_add(b, "weight tables", e->load.weights.table_bytes, "views and expert pointers");
     dsf_budget_add(b, "token classes", e->load.classes ? 4 * c->vocab_size : 0, "vocab %lld x 4 B",
                    (long long)c->vocab_size);
     int64_t row = 4 + 1 + (o->given_embed ? 2LL * c->dim : 0);
     dsf_budget_add(b, "sessions", slots * ctx * row + (o->given_embed ? 2 * t * c->dim : 0),
                    "slots %lld x context %lld x %lld B", slots, ctx, (long long)row);
-    if (o->synthetic)
-        dsf_budget_add(b, "Engram tables", dsf_weights_synthetic_tables(&e->load.weights),
-                       "made from a seed");
-    else
-        dsf_budget_add_file(b, "weights", e->load.weights.mapped_bytes);
+}
+
+/* What no code of this version decides. */
+static void plan_absent(const dsf_engine *e, dsf_budget *b)
+{
+    dsf_budget_add_absent(b, DSF_BUDGET_DEVICE, "driver",
+                          "not planned: context and kernels, what the driver takes for itself");
+    b->phase = DSF_PHASE_COMMUNICATION;
+    dsf_budget_add_absent(
+        b, DSF_BUDGET_DEVICE, "communication",
+        e->opt.ranks > 1 ? "absent: no code moves bytes between devices, so none decides a size"
+                         : "absent: one device sends nothing");
+}
+
+dsf_status dsf_memory_plan(const dsf_engine *e, dsf_budget *b)
+{
+    dsf_exec exec = {.plan = NULL}, draft = {.plan = NULL};
+    *b = (dsf_budget){.n = 0};
+    if (e->place)
+        dsf_budget_add_kind(b, DSF_BUDGET_DEVICE, "weights", (int64_t)dsf_place_bytes(e->place),
+                            "what the plans read, each tensor at 256 B%s",
+                            e->opt.ranks > 1 ? "; experts of one rank, the largest share" : "");
+    dsf_status st = dsf_engine_execs(e, &exec, &draft, b);
+    dsf_exec_close(&draft);
+    dsf_exec_close(&exec);
+    b->phase = DSF_PHASE_OPEN;
+    plan_host(e, b);
+    plan_checkpoint(e, b);
+    if (dsf_memory_on_device(e)) plan_absent(e, b);
+    return st;
+}
+
+int64_t dsf_memory_total(const dsf_engine *e, const dsf_budget *b)
+{
+    if (dsf_memory_on_device(e)) return dsf_budget_total(b, DSF_BUDGET_DEVICE);
+    return dsf_budget_total(b, DSF_BUDGET_HOST) + dsf_budget_total(b, DSF_BUDGET_PINNED);
+}
+
+int64_t dsf_memory_machine(void)
+{
+    return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 }
 
 static dsf_status too_much(const dsf_engine *e, const dsf_budget *b, const char *where,
@@ -100,8 +99,8 @@ static dsf_status too_much(const dsf_engine *e, const dsf_budget *b, const char 
 
 dsf_status dsf_memory_check(const dsf_engine *e, const dsf_budget *b)
 {
-    int64_t page = sysconf(_SC_PAGESIZE), have = (int64_t)sysconf(_SC_PHYS_PAGES) * page;
-    int64_t want = dsf_budget_total(b, DSF_BUDGET_HOST);
+    int64_t have = dsf_memory_machine();
+    int64_t want = dsf_budget_total(b, DSF_BUDGET_HOST) + dsf_budget_total(b, DSF_BUDGET_PINNED);
     if (want > have) return too_much(e, b, "machine", want, have);
     if (!e->device) return DSF_OK;
     want = dsf_budget_total(b, DSF_BUDGET_DEVICE);

@@ -267,7 +267,7 @@ static void mark_done(graft *g, const dsf_plan *p, const dsf_row_range *range)
 static dsf_status place_weights(const graft *g, const dsf_plan *plan, dsf_place **out)
 {
     if (!g->device) return DSF_OK;
-    DSF_TRY(dsf_place_open(out, g->device));
+    DSF_TRY(dsf_place_open(out, g->device, 1));
     DSF_TRY(dsf_place_add(*out, plan));
     return dsf_place_load(*out, NULL, NULL);
 }

@@ -2,7 +2,6 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "config.h"
 #include "engine_fixture.h"
 #include "model/synth.h"
 #include "serve/engine.h"
@@ -22,7 +21,6 @@ static dsf_status open_plan(dsf_engine **e, struct dsf_synthetic *s, int layers,
     return dsf_engine_open(e, &o);
 }
 
-#if HAVE_CUDA
 static const char *variant_of(const dsf_plan *p, const char *op)
 {
     for (int i = 0; i < p->n_steps; i++)
@@ -68,13 +66,17 @@ Test(device_plan, names_the_device_bytes_and_the_tiles)
     dsf_text_free(text);
     dsf_engine_close(e);
 }
-#else
-Test(device_plan, a_build_without_cuda_says_so)
+
+/* Sizes are in every build, kernels are not: a plan that only describes needs none. */
+Test(device_plan, a_plan_that_only_describes_never_runs)
 {
     struct dsf_synthetic s = {.seed = 1};
     dsf_engine *e = NULL;
-    REFUSED(DSF_ENOTSUP, open_plan(&e, &s, 4, 64));
-    cr_expect(strstr(dsf_error_message(), "no CUDA variant"), "%s", dsf_error_message());
+    dsf_exec exec;
+    GOOD(open_plan(&e, &s, 4, 64));
+    cr_expect(e->plan->target & DSF_PLAN_ONLY);
+    REFUSED(DSF_EINVAL, dsf_exec_open(&exec, e->plan, &(dsf_exec_setup){.timed = false}));
+    dsf_engine_close(e);
 }
 
 Test(device_plan, synthetic_weights_are_no_processor_s)
@@ -82,7 +84,9 @@ Test(device_plan, synthetic_weights_are_no_processor_s)
     struct dsf_synthetic s = {.seed = 1};
     dsf_engine *e = NULL;
     GOOD(dsf_synth_preset(&s.config, "mini"));
-    REFUSED(DSF_ENOTSUP, dsf_engine_open(&e, &(dsf_options){.synthetic = &s, .plan_only = true}));
+    REFUSED(DSF_ENOTSUP, dsf_engine_open(&e, &(dsf_options){.synthetic = &s}));
     cr_expect(strstr(dsf_error_message(), "CUDA device"), "%s", dsf_error_message());
+    s.planned = true;
+    REFUSED(DSF_EINVAL, dsf_engine_open(&e, &(dsf_options){.synthetic = &s, .variants = "cuda"}));
+    cr_expect(strstr(dsf_error_message(), "only for a plan"), "%s", dsf_error_message());
 }
-#endif

@@ -50,7 +50,7 @@ Test(synthetic, a_place_counts_every_weight_of_a_plan_but_the_tables)
     GOOD(dsf_plan_prune(p, NULL, NULL, NULL));
     GOOD(dsf_plan_choose(p, 0, NULL));
     GOOD(dsf_plan_place(p));
-    GOOD(dsf_place_open(&place, NULL));
+    GOOD(dsf_place_open(&place, NULL, 1));
     GOOD(dsf_place_add(place, p));
     size_t once = dsf_place_bytes(place);
     GOOD(dsf_place_add(place, p));
