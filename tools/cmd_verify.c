@@ -225,6 +225,7 @@ int dsf_cmd_verify(int argc, char **argv)
         {"--variants", OPT_STRING, &o.v.variants, "MASK",
          "kernel mask: ref, -avx512, -avx512:attn"},
         {"--threads", OPT_INT, &o.threads, "N", "threads, shared by checks that run together"},
+        {"--tokens", OPT_INT, &o.v.tokens, "N", "suite chunks: length of the prompt"},
     };
     const char *positional[1] = {NULL};
     const opt_spec spec = {

@@ -56,14 +56,14 @@ static dsf_status add_rows(state *s, const dsf_exec *e, const dsf_tensor *t, int
     return DSF_OK;
 }
 
-static dsf_status take_layer(const run *w, const dsf_session *q, int layer, state *s)
+static dsf_status take_layer(const dsf_session *q, int layer, state *s)
 {
     const dsf_config *c = &q->engine->load.config;
     const dsf_exec *e = &q->engine->exec;
     char name[32];
     dsf_tensor t;
     (void)snprintf(name, sizeof name, "ring%d", layer);
-    int64_t from = q->n > w->window ? q->n - w->window : 0;
+    int64_t from = q->n > c->window_size ? q->n - c->window_size : 0;
     if (dsf_exec_cache(e, name, &t)) DSF_TRY(add_rows(s, e, &t, q->slot, from, q->n));
     if (layer >= c->n_layers || dsf_config_kv_source(c, layer) != layer) return DSF_OK;
     int64_t entries = q->n / c->ratio[layer];
@@ -77,12 +77,20 @@ static dsf_status take_layer(const run *w, const dsf_session *q, int layer, stat
     return DSF_OK;
 }
 
+dsf_status dsf_states_caches(const dsf_session *s, uint8_t *out, int64_t *bytes)
+{
+    const dsf_config *c = &s->engine->load.config;
+    state all = {.cache = out, .bytes = *bytes};
+    for (int l = 0; l < c->n_layers + c->n_mtp_layers; l++) DSF_TRY(take_layer(s, l, &all));
+    *bytes = all.bytes;
+    return DSF_OK;
+}
+
 static dsf_status take_state(const run *w, const dsf_session *q, state *s)
 {
-    const dsf_config *c = &q->engine->load.config;
     const float *row;
     s->bytes = 0;
-    for (int l = 0; l < c->n_layers + c->n_mtp_layers; l++) DSF_TRY(take_layer(w, q, l, s));
+    DSF_TRY(dsf_states_caches(q, s->cache, &s->bytes));
     DSF_TRY(dsf_session_logits(q, &row));
     memcpy(s->logits, row, (size_t)w->vocab * sizeof *row);
     return DSF_OK;

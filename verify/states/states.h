@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "dsf.h"
+#include "model/config.h"
 
 typedef struct {
     const char *model, *variants;
@@ -44,6 +45,43 @@ typedef struct {
 } dsf_states_report;
 
 const char *dsf_road_name(dsf_road r);
+/* The live part of every cache of a session's slot, laid end to end; out: room for all caches
+ * (plan->cache_bytes). Adds to *bytes. */
+DSF_MUST dsf_status dsf_states_caches(const dsf_session *s, uint8_t *out, int64_t *bytes);
+
+/* Tokens after which a part of the model first acts otherwise: the window is full, the ring wraps,
+ * the selection leaves entries out, positions pass what rope was trained on. */
+typedef struct {
+    char name[32];
+    int64_t at; /* tokens */
+} dsf_limit;
+enum { DSF_LIMITS_MOST = 16 };
+/* In list[DSF_LIMITS_MOST]; returns how many. rewind: positions that the ring keeps beyond the
+ * window. */
+int dsf_states_limits(const dsf_config *c, int64_t rewind, dsf_limit *list);
+
+/* One prompt in passes of three sizes: every row of logits and, at the end, every cache, by hash.
+ */
+enum { DSF_CHUNK_SIZES = 3 };
+typedef struct {
+    const char *model, *variants;
+    int64_t tokens; /* 0: by the size of the model */
+    int threads;
+} dsf_chunks_options;
+
+typedef struct {
+    int64_t tokens, chunk[DSF_CHUNK_SIZES];
+    uint64_t logits[DSF_CHUNK_SIZES], caches[DSF_CHUNK_SIZES]; /* hashes */
+    int64_t rows;        /* rows of logits compared, over the second and third size */
+    int64_t cache_bytes; /* of each state */
+    int64_t failed;      /* rows and states that differ from those of the first size */
+    int64_t first;       /* position of the first such row; -1: none */
+    dsf_limit limit[DSF_LIMITS_MOST];
+    int n_limits;
+} dsf_chunks_report;
+
+/* EINVAL: more tokens than the model's positions. */
+DSF_MUST dsf_status dsf_chunks_run(const dsf_chunks_options *o, dsf_chunks_report *r);
 /* Opens its own engines on the model. A difference is in the report; a status is for what could not
  * run. */
 DSF_MUST dsf_status dsf_states_run(const dsf_states_options *o, dsf_states_report *r);

@@ -19,6 +19,13 @@ static void add_text(const key *k, const char *name, const char *value)
     dsf_digest_add(k->d, value ? value : "", (value ? strlen(value) : 0) + 1);
 }
 
+static void add_number(const key *k, const char *name, int64_t value)
+{
+    char text[24];
+    (void)snprintf(text, sizeof text, "%lld", (long long)value);
+    add_text(k, name, text);
+}
+
 /* A file that is not there is a part too: what is missing stands in the checks. */
 static void add_file(const key *k, const char *name, const char *path)
 {
@@ -100,6 +107,7 @@ dsf_status dsf_suite_digest(const dsf_verify_options *o, const dsf_suite_plan *p
     add_text(&k, "version", DSF_VERSION);
     add_text(&k, "backend", o->backend);
     add_text(&k, "variants", o->variants);
+    if (o->tokens) add_number(&k, "tokens", o->tokens);
     for (int i = 0; i < p->n; i++) {
         const dsf_suite_unit *u = &p->unit[i], *before = i ? u - 1 : NULL;
         if (!before || before->set != u->set || before->number != u->number) add_unit(&k, u);

@@ -1,4 +1,5 @@
-/* Suites that need a checkpoint and no golden data: contract, tokenizer, states. */
+/* Suites that need a checkpoint and no golden data: contract, tokenizer, states, chunks. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -169,4 +170,46 @@ void dsf_suite_states(const dsf_suite_unit *u, dsf_suite_check *c)
                       "%lld roads over every prompt length, %lld bytes of logits and caches, all "
                       "equal",
                       (long long)s.compared, (long long)s.bytes);
+}
+
+/* ---- chunks ---- */
+
+static void say_limits(const dsf_chunks_report *r, dsf_suite_check *c)
+{
+    for (int i = 0; i < r->n_limits; i++)
+        dsf_buf_fmt(&c->detail, "  %-32s %8lld tokens%s\n", r->limit[i].name,
+                    (long long)r->limit[i].at,
+                    r->limit[i].at < r->tokens ? "" : ": not reached by this prompt");
+    for (int i = 0; i < DSF_CHUNK_SIZES; i++)
+        dsf_buf_fmt(&c->detail, "  passes of %-8lld logits %016llx  caches %016llx\n",
+                    (long long)r->chunk[i], (unsigned long long)r->logits[i],
+                    (unsigned long long)r->caches[i]);
+}
+
+void dsf_suite_chunks(const dsf_suite_unit *u, dsf_suite_check *c)
+{
+    dsf_chunks_report r;
+    const dsf_chunks_options o = {.model = u->model,
+                                  .variants = u->o->variants,
+                                  .threads = u->threads,
+                                  .tokens = u->o->tokens};
+    if (dsf_chunks_run(&o, &r) != DSF_OK) {
+        dsf_suite_could_not(c);
+        return;
+    }
+    c->compared = r.rows + DSF_CHUNK_SIZES - 1;
+    (void)snprintf(c->derivation, sizeof c->derivation,
+                   "exact: a row depends on its own inputs, not on what shares its pass");
+    (void)snprintf(c->figure, sizeof c->figure, "rows of logits and states that differ");
+    c->value = (double)r.failed;
+    c->limit = 0;
+    say_limits(&r, c);
+    if (r.first >= 0) dsf_suite_mark(c, "logits", r.first, -1, NAN, NAN);
+    dsf_suite_judge(c, r.failed);
+    dsf_suite_say(
+        c,
+        "%lld tokens in passes of %lld, %lld and %lld: %lld rows of logits, %lld bytes of "
+        "caches, %lld differ",
+        (long long)r.tokens, (long long)r.chunk[0], (long long)r.chunk[1], (long long)r.chunk[2],
+        (long long)r.rows, (long long)r.cache_bytes, (long long)r.failed);
 }

@@ -287,6 +287,8 @@ static void add_running_suites(planner *q, const char *model)
 {
     dsf_suite_unit u = {.model = model, .run = dsf_suite_states};
     add_one(q, &u, "states", NULL);
+    u.run = dsf_suite_chunks;
+    add_one(q, &u, "chunks", NULL);
     u.run = dsf_suite_tokens;
     add_one(q, &u, "memory", "tokens");
     u.run = dsf_suite_resident;

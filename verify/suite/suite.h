@@ -59,7 +59,8 @@ typedef struct {
     const char *suites; /* comma list; NULL: all that can run */
     const char *only;   /* glob on check names, or NULL */
     const char *backend, *variants;
-    int threads; /* 0: all processors; shared by the processes */
+    int threads;    /* 0: all processors; shared by the processes */
+    int64_t tokens; /* suite chunks; 0: by the size of the model */
     void (*progress)(const char *name, int64_t done, int64_t total);
     /* Called as checks finish, in that order. */
     void (*finished)(void *ud, const dsf_suite_check *c);
@@ -82,6 +83,8 @@ typedef struct {
     X(parity,                                                                                      \
       "every tap of 300 lengths, from the inputs that the CPU's kernels had, as they have it")     \
     X(states, "whole = chunked = decoded = forked = rewound = batched = cone, bit for bit")        \
+    X(chunks,                                                                                      \
+      "one prompt over every limit in passes of three sizes: equal hashes of logits and caches")   \
     X(memory, "no allocation per token; resident memory within the plan, a planted block found")   \
     X(speed, "tokens and logits of a timed run equal those of the checked run; rates, no gate")
 

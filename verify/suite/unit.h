@@ -70,7 +70,8 @@ dsf_suite_fn dsf_suite_config_values, dsf_suite_config_leaves, dsf_suite_config_
     dsf_suite_contract, dsf_suite_prompts, dsf_suite_stream, dsf_suite_tokenizer,
     dsf_suite_engram_hash, dsf_suite_engram_values, dsf_suite_engram_history, dsf_suite_op,
     dsf_suite_graft, dsf_suite_parity, dsf_suite_golden_choices, dsf_suite_free_run,
-    dsf_suite_replay, dsf_suite_states, dsf_suite_tokens, dsf_suite_resident, dsf_suite_speed;
+    dsf_suite_replay, dsf_suite_states, dsf_suite_chunks, dsf_suite_tokens, dsf_suite_resident,
+    dsf_suite_speed;
 /* Number and names of the ops suite's checks; whether a set has decoder replay to compare with. */
 int dsf_suite_n_ops(void);
 const char *dsf_suite_op_name(int i);
