@@ -259,7 +259,7 @@ Test(offsets, caches_of_every_record)
 Test(offsets, pending_groups)
 {
     enum { D = 64, P = 3 };
-    const int64_t bytes = (int64_t)P * 2 * D * 4, slots = far_slots(bytes);
+    const int64_t bytes = (int64_t)P * 2 * D * 4, slots = far_slots(bytes / 4); /* elements too */
     float *far = (float *)(void *)reserve(slots * bytes), v[D], g[D];
     static float near[2 * P * 2 * D];
     uint16_t out[2][D];
@@ -294,7 +294,7 @@ Test(offsets, pending_groups)
 Test(offsets, embedding_and_gathered_rows)
 {
     enum { D = 64 };
-    const int64_t rows = far_row / (2 * D) + 2;
+    const int64_t rows = far_row / D + 2; /* elements pass 2^32, not only bytes */
     uint16_t *table = (uint16_t *)(void *)reserve(rows * D * 2), out[D], want[D];
     int32_t id = (int32_t)rows - 1;
     fill_bytes((uint8_t *)want, sizeof want, 9);
