@@ -26,8 +26,9 @@ static dsf_status take_given(dsf_exec *e, int value)
     dsf_tensor t = dsf_plan_tensor(v);
     size_t bytes = (size_t)dsf_tensor_bytes(&t);
     uint8_t *there;
-    DSF_TRY(dsf_exec_take(e, DSF_AT_SPACE, &there, bytes, v->name, "given rows, %lld of %lld B",
-                          (long long)v->dim[0], (long long)(bytes / (size_t)v->dim[0])));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_SPACE, &there, bytes, v->name,
+                            "given rows, %lld of %lld B", (long long)v->dim[0],
+                            (long long)(bytes / (size_t)v->dim[0])));
     if (!e->given) return DSF_OK;
     e->given[value].bytes = bytes;
     e->given[value].there = there;
@@ -38,14 +39,14 @@ static dsf_status take_given(dsf_exec *e, int value)
 static dsf_status open_device(dsf_exec *e)
 {
     dsf_plan *p = e->plan;
-    DSF_TRY(dsf_exec_take(e, DSF_AT_SPACE, &e->input_there, p->input_bytes, "inputs", "%lld rows",
-                          (long long)p->size.rows));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_SPACE, &e->input_there, p->input_bytes, "inputs",
+                            "%lld rows", (long long)p->size.rows));
     if (e->setup.count) e->setup.count->phase = DSF_PHASE_STAGING;
-    DSF_TRY(dsf_exec_take(e, DSF_AT_NEAR, &e->shown, shown_bytes(p), "shown tap",
-                          "the largest value that a tap shows"));
-    DSF_TRY(dsf_exec_take(e, DSF_AT_NEAR, &e->result, p->result_bytes, "results",
-                          "%lld rows of logits, or what is drawn from them",
-                          (long long)p->size.heads));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_NEAR, &e->shown, shown_bytes(p), "shown tap",
+                            "the largest value that a tap shows"));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_NEAR, &e->result, p->result_bytes, "results",
+                            "%lld rows of logits, or what is drawn from them",
+                            (long long)p->size.heads));
     for (int i = 0; i < p->n_values; i++)
         if (p->value[i].kind == DSF_VALUE_GIVEN && p->value[i].base == DSF_NO_VAL)
             DSF_TRY(take_given(e, i));
@@ -85,7 +86,7 @@ static dsf_status take_cache(dsf_exec *e)
         count_caches(e->plan, &e->from);
         return DSF_OK;
     }
-    if (!from) return dsf_exec_take(e, DSF_AT_SPACE, &e->cache, bytes, "cache", "all");
+    if (!from) return dsf_source_take(&e->from, DSF_AT_SPACE, &e->cache, bytes, "cache", "all");
     if (from->plan->cache_bytes != bytes)
         return DSF_FAIL(DSF_EINVAL, "shared caches: %zu bytes in one plan, %zu in the other",
                         from->plan->cache_bytes, bytes);
@@ -115,13 +116,13 @@ static dsf_status take_arenas(dsf_exec *e, int workers)
     const dsf_plan *p = e->plan;
     long long rows = p->size.rows;
     e->worker_bytes = p->worker_bytes * (size_t)workers;
-    DSF_TRY(dsf_exec_take(e, DSF_AT_SPACE, &e->scratch, p->scratch_bytes, "values",
-                          "%lld rows, each value from its first to its last step", rows));
-    DSF_TRY(dsf_exec_take(e, DSF_AT_SPACE, &e->worker, e->worker_bytes, "kernel scratch",
-                          "%d %s x %zu B, the most that a step asks for", workers,
-                          e->from.there ? "workspace" : "threads", p->worker_bytes));
-    return dsf_exec_take(e, DSF_AT_NEAR, &e->input, p->input_bytes,
-                         e->from.there ? "inputs, pinned" : "inputs", "%lld rows", rows);
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_SPACE, &e->scratch, p->scratch_bytes, "values",
+                            "%lld rows, each value from its first to its last step", rows));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_SPACE, &e->worker, e->worker_bytes, "kernel scratch",
+                            "%d %s x %zu B, the most that a step asks for", workers,
+                            e->from.there ? "workspace" : "threads", p->worker_bytes));
+    return dsf_source_take(&e->from, DSF_AT_NEAR, &e->input, p->input_bytes,
+                           e->from.there ? "inputs, pinned" : "inputs", "%lld rows", rows);
 }
 
 static dsf_status open_all(dsf_exec *e)
@@ -136,12 +137,13 @@ static dsf_status open_all(dsf_exec *e)
     DSF_TRY(take_cache(e));
     if (count) count->phase = e->setup.cache_from ? DSF_PHASE_DRAFT : DSF_PHASE_PREFILL;
     DSF_TRY(take_arenas(e, workers));
-    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &e->given, ((size_t)p->n_values + 1) * sizeof *e->given,
-                          "given values", "%d values x %zu B", p->n_values + 1, sizeof *e->given));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_HEAP, &e->given,
+                            ((size_t)p->n_values + 1) * sizeof *e->given, "given values",
+                            "%d values x %zu B", p->n_values + 1, sizeof *e->given));
     if (e->setup.timed)
-        DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &e->step_ns,
-                              ((size_t)p->n_steps + 1) * sizeof *e->step_ns, "step times",
-                              "%d steps x 8 B", p->n_steps + 1));
+        DSF_TRY(dsf_source_take(&e->from, DSF_AT_HEAP, &e->step_ns,
+                                ((size_t)p->n_steps + 1) * sizeof *e->step_ns, "step times",
+                                "%d steps x 8 B", p->n_steps + 1));
     if (e->from.there)
         DSF_TRY(open_device(e));
     else
@@ -152,8 +154,8 @@ static dsf_status open_all(dsf_exec *e)
 dsf_status dsf_exec_open(dsf_exec *e, dsf_plan *plan, const dsf_exec_setup *setup)
 {
     *e = (dsf_exec){.plan = plan, .setup = *setup};
-    e->from = (dsf_source){setup->device, (plan->target & DSF_NEEDS_SM90) != 0, setup->count};
-    if (!e->setup.owner) e->setup.owner = "pass";
+    e->from = (dsf_source){setup->device, (plan->target & DSF_NEEDS_SM90) != 0, setup->count,
+                           setup->owner ? setup->owner : "pass"};
     dsf_status st = open_all(e);
     if (st != DSF_OK) dsf_exec_close(e);
     return st;

@@ -74,9 +74,6 @@ bool dsf_exec_cache(const dsf_exec *e, const char *name, dsf_tensor *out);
 
 /* ---- inside ---- */
 
-/* Takes a block of this exec (space.h). */
-#define dsf_exec_take(e, at, out, bytes, ...)                                                      \
-    dsf_source_take(&(e)->from, (at), (out), (bytes), (e)->setup.owner, __VA_ARGS__)
 /* Where kernels find value v (run.c). */
 uint8_t *dsf_exec_data(const dsf_exec *e, dsf_val v);
 DSF_MUST dsf_status dsf_replay_open(dsf_exec *e);

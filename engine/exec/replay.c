@@ -34,10 +34,10 @@ static dsf_status count_order(dsf_exec *e)
     size_t bytes = order.bytes;
     dsf_order_close(&order);
     DSF_TRY(st);
-    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &none, bytes, "order of steps",
-                          "%d steps, each with those it waits for", e->plan->n_steps));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_HEAP, &none, bytes, "order of steps",
+                            "%d steps, each with those it waits for", e->plan->n_steps));
     char name[48];
-    (void)snprintf(name, sizeof name, "%s: captured passes, driver", e->setup.owner);
+    (void)snprintf(name, sizeof name, "%s: captured passes, driver", e->from.owner);
     dsf_budget_add_absent(e->setup.count, DSF_BUDGET_DEVICE, name,
                           "not planned: what the driver keeps of a captured pass is its own");
     return DSF_OK;
@@ -47,13 +47,13 @@ dsf_status dsf_replay_open(dsf_exec *e)
 {
     size_t n = (size_t)e->plan->n_steps + 1;
     struct dsf_replay counted, *r;
-    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &e->replay, sizeof *e->replay, "captured passes",
-                          "%d places x %zu B", PLACES, sizeof(slot)));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_HEAP, &e->replay, sizeof *e->replay, "captured passes",
+                            "%d places x %zu B", PLACES, sizeof(slot)));
     r = e->replay ? e->replay : &counted;
-    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &r->captured, n * sizeof *r->captured, "captured steps",
-                          "%zu steps x 1 B", n));
-    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &r->after, n * sizeof *r->after, "steps waited for",
-                          "%zu steps x 4 B", n));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_HEAP, &r->captured, n * sizeof *r->captured,
+                            "captured steps", "%zu steps x 1 B", n));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_HEAP, &r->after, n * sizeof *r->after,
+                            "steps waited for", "%zu steps x 4 B", n));
     if (e->setup.count) return count_order(e);
     for (int i = 0; i < PLACES; i++) DSF_TRY(dsf_device_graph_new(&r->slot[i].graph));
     return dsf_order_open(&r->order, e->plan);

@@ -20,7 +20,7 @@ static int kind_of(const dsf_source *s, dsf_at at)
 }
 
 dsf_status dsf_source_take(const dsf_source *s, dsf_at at, void *out, size_t bytes,
-                           const char *owner, const char *name, const char *fmt, ...)
+                           const char *name, const char *fmt, ...)
 {
     void *p = NULL;
     if (s->count && bytes > 0) {
@@ -29,7 +29,7 @@ dsf_status dsf_source_take(const dsf_source *s, dsf_at at, void *out, size_t byt
         va_start(ap, fmt);
         (void)vsnprintf(formula, sizeof formula, fmt, ap);
         va_end(ap);
-        (void)snprintf(line, sizeof line, "%s: %s", owner, name);
+        (void)snprintf(line, sizeof line, "%s: %s", s->owner, name);
         dsf_budget_add_kind(s->count, kind_of(s, at), line, (int64_t)bytes, "%s", formula);
     }
     if (!s->count) DSF_TRY(take(s->device, at, &p, bytes));

@@ -19,13 +19,13 @@ typedef struct {
     dsf_device *device; /* NULL: the host, or a device that is only planned for */
     bool there;         /* the space is a device's */
     dsf_budget *count;
+    const char *owner; /* count: what the lines begin with */
 } dsf_source;
 
-/* *out (a T **) gets a zeroed block; NULL for no bytes and while counting. owner, name: the line is
+/* *out (a T **) gets a zeroed block; NULL for no bytes and while counting. The line is
  * "OWNER: NAME". */
 DSF_MUST dsf_status dsf_source_take(const dsf_source *s, dsf_at at, void *out, size_t bytes,
-                                    const char *owner, const char *name, const char *fmt, ...)
-    DSF_PRINTF(7, 8);
+                                    const char *name, const char *fmt, ...) DSF_PRINTF(6, 7);
 
 /* What was taken at DSF_AT_SPACE and DSF_AT_NEAR; device NULL: the host. */
 void dsf_space_drop(dsf_device *d, uint8_t *p, size_t bytes); /* NULL is fine */

@@ -55,14 +55,16 @@ static dsf_status open_one(dsf_exec *e, struct dsf_stage *g, int i)
     for (int k = 0; k < 5; k++)
         (void)snprintf(name[k], sizeof name[k], "Engram %s L%d", what[k], s->layer);
     long long n = h->rows, d = h->d, k = h->groups;
-    DSF_TRY(dsf_exec_take(e, DSF_AT_SPACE, &g->there, h->bytes, name[0], ROWS_WORDS, n, d, k));
-    DSF_TRY(dsf_exec_take(e, DSF_AT_NEAR, &g->here, h->bytes, name[1], ROWS_WORDS, n, d, k));
-    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &g->key, places * sizeof *g->key, name[2],
-                          "%zu places x 8 B", places));
-    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &g->place, places * sizeof *g->place, name[3],
-                          "%zu places x 4 B", places));
-    return dsf_exec_take(e, DSF_AT_HEAP, &g->row, (size_t)h->rows * sizeof *g->row, name[4],
-                         "%lld table rows x 8 B", n);
+    DSF_TRY(
+        dsf_source_take(&e->from, DSF_AT_SPACE, &g->there, h->bytes, name[0], ROWS_WORDS, n, d, k));
+    DSF_TRY(
+        dsf_source_take(&e->from, DSF_AT_NEAR, &g->here, h->bytes, name[1], ROWS_WORDS, n, d, k));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_HEAP, &g->key, places * sizeof *g->key, name[2],
+                            "%zu places x 8 B", places));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_HEAP, &g->place, places * sizeof *g->place, name[3],
+                            "%zu places x 4 B", places));
+    return dsf_source_take(&e->from, DSF_AT_HEAP, &g->row, (size_t)h->rows * sizeof *g->row,
+                           name[4], "%lld table rows x 8 B", n);
 }
 
 dsf_status dsf_stage_open(dsf_exec *e)
@@ -70,8 +72,8 @@ dsf_status dsf_stage_open(dsf_exec *e)
     int n = 0;
     for (int i = 0; i < e->plan->n_steps; i++) n += e->plan->step[i].op == &dsf_op_engram_gather;
     if (n == 0) return DSF_OK;
-    DSF_TRY(dsf_exec_take(e, DSF_AT_HEAP, &e->stage, (size_t)n * sizeof *e->stage, "stages",
-                          "%d gathering steps x %zu B", n, sizeof *e->stage));
+    DSF_TRY(dsf_source_take(&e->from, DSF_AT_HEAP, &e->stage, (size_t)n * sizeof *e->stage,
+                            "stages", "%d gathering steps x %zu B", n, sizeof *e->stage));
     for (int i = 0; i < e->plan->n_steps; i++) {
         struct dsf_stage counted; /* of an exec that only counts */
         if (e->plan->step[i].op != &dsf_op_engram_gather) continue;

@@ -26,7 +26,7 @@ static const char *model(void)
 static void clean(void) { remove_temp(model()); }
 TestSuite(last_position, .fini = clean);
 
-/* [B-25] f32(position) times frequency is one f32 number, and its cosine is that number's own: no
+/* f32(position) times frequency is one f32 number, and its cosine is that number's own: no
  * reduction that a large angle would break. */
 Test(last_position, rope_turns_by_the_angle_of_the_definition)
 {
