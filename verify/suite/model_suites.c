@@ -209,7 +209,8 @@ void dsf_suite_chunks(const dsf_suite_unit *u, dsf_suite_check *c)
     dsf_suite_say(
         c,
         "%lld tokens in passes of %lld, %lld and %lld: %lld rows of logits, %lld bytes of "
-        "caches, %lld differ",
+        "caches, %lld differ; hashes %016llx, %016llx",
         (long long)r.tokens, (long long)r.chunk[0], (long long)r.chunk[1], (long long)r.chunk[2],
-        (long long)r.rows, (long long)r.cache_bytes, (long long)r.failed);
+        (long long)r.rows, (long long)r.cache_bytes, (long long)r.failed,
+        (unsigned long long)r.logits[0], (unsigned long long)r.caches[0]);
 }
