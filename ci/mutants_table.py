@@ -117,6 +117,10 @@ def record(results):
     if absent:
         print(f"not recorded: {len(absent)} mutants without a result; run them all")
         return 1
+    trees = sorted({last[r[0]][6] for r in table})
+    if len(trees) > 1:
+        print(f"not recorded: results of {len(trees)} trees ({', '.join(trees)}); run them all on one")
+        return 1
     lines = ["# Written by ci/mutants --record: mutant, check, verdict, words, others that see it, seconds, commit."]
     lines += ["\t".join(last[r[0]]) for r in table]
     (HERE / "results.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
