@@ -22,6 +22,14 @@ typedef struct {
     double wall_ns, bytes, flops; /* of all passes */
 } dsf_division;
 
+/* The part that a step belongs to, made when it is the first of its operation and variant. */
+dsf_division_part *dsf_division_of(dsf_division *d, const dsf_step *s);
+/* What a step of the last pass costs, by the shapes of its views alone: its early data has been
+ * written over since. Experts count as if every pair had its own, as far as they go. positions: of
+ * index keys those that are visible there, not all that there is room for (0: all). */
+dsf_cost dsf_division_cost(const dsf_plan *p, const dsf_step *s, int64_t positions);
+/* Largest part first. */
+void dsf_division_sort(dsf_division *d);
 /* Takes the times and costs of the pass that e has just run, and resets its timers. */
 void dsf_division_add(dsf_division *d, dsf_engine *e, double wall_ns);
 void dsf_division_reset(dsf_engine *e);
