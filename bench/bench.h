@@ -14,7 +14,7 @@
 
 /* --- samples (stats.c) --- */
 
-enum { DSF_BENCH_SAMPLES = 512 };
+enum { DSF_BENCH_SAMPLES = 2048, DSF_WARMUPS_MOST = 24 };
 
 /* The first SAMPLES values; more are dropped. */
 typedef struct {
@@ -28,6 +28,23 @@ double dsf_samples_at(const dsf_samples *s, double q);
 double dsf_samples_median(const dsf_samples *s); /* 0 when empty */
 /* Half the distance between the quartiles, over the median: 0.02 is 2 %. */
 double dsf_samples_spread(const dsf_samples *s);
+double dsf_samples_mean(const dsf_samples *s);
+double dsf_samples_sd(const dsf_samples *s); /* of a sample (n - 1); NAN below two */
+/* Bootstrap interval of the median: what `level` of the medians of 1000 redrawn samples lie
+ * between. The draws have a fixed seed; NAN below two samples. */
+void dsf_samples_interval(const dsf_samples *s, double level, double out[2]);
+/* Enough samples for the percentile at fraction p: ten beyond it. */
+bool dsf_samples_tell(const dsf_samples *s, double p);
+
+/* Runs before the first timed one, until two in succession differ by less than 1 % or there were
+ * DSF_WARMUPS_MOST of them. The first is told apart: it maps, faults in and fills caches. */
+typedef struct {
+    int runs;
+    bool settled;
+    double first, last; /* ns */
+} dsf_warmup;
+/* Takes a run's time; true: one more is wanted. Start from zeros. */
+bool dsf_warmup_more(dsf_warmup *w, double ns);
 
 /* --- the machine's limits (ceiling.c) --- */
 
@@ -87,6 +104,14 @@ void dsf_bench_close(dsf_bench *b);
 void dsf_bench_begin(const dsf_bench *b, dsf_buf *json, const char *kind);
 /* {"median": m, "spread": s, "n": n} times scale. */
 void dsf_bench_sample(dsf_buf *json, const char *key, const dsf_samples *s, double scale);
+/* The members of a line that tell how sure its main figure is, times scale: "interval" (95 %),
+ * "sd", "cv_percent", "noisy" (above 2 %), "min", "max", percentiles where there are samples enough
+ * for them; w (may be NULL): "warmups", "settled", "first_ns". */
+void dsf_bench_stats(dsf_buf *json, const dsf_samples *s, double scale, const dsf_warmup *w);
+/* What a table says of that: " unsettled", " noisy". */
+void dsf_bench_flags(dsf_buf *text, const dsf_samples *s, const dsf_warmup *w);
+/* "output_hash": 16 hexadecimal digits. */
+void dsf_bench_hash(dsf_buf *json, uint64_t hash);
 /* Ends the line and hands both out. */
 DSF_MUST dsf_status dsf_bench_emit(dsf_bench *b, dsf_buf *json, dsf_buf *text);
 void dsf_bench_heading(dsf_bench *b, const char *text);

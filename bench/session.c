@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "bench.h"
 
+static const double NOISY_PERCENT = 2;
+
 /* The value after "key : " of the first such line of a file under /proc; false when there is none.
  */
 static bool proc_line(const char *path, const char *key, char *out, size_t n)
@@ -91,6 +93,49 @@ void dsf_bench_sample(dsf_buf *json, const char *key, const dsf_samples *s, doub
     dsf_json_add_num(json, "spread", dsf_samples_spread(s));
     dsf_json_add_int(json, "n", s->n);
     dsf_json_end(json, '}');
+}
+
+static double cv_percent(const dsf_samples *s)
+{
+    return 100 * dsf_samples_sd(s) / fabs(dsf_samples_mean(s));
+}
+
+void dsf_bench_stats(dsf_buf *json, const dsf_samples *s, double scale, const dsf_warmup *w)
+{
+    static const struct {
+        const char *key;
+        double p;
+    } percentile[] = {{"p50", 0.5}, {"p90", 0.9}, {"p95", 0.95}, {"p99", 0.99}};
+    double interval[2];
+    dsf_samples_interval(s, 0.95, interval);
+    dsf_json_begin(json, "interval", '[');
+    for (int i = 0; i < 2; i++) dsf_json_add_num(json, NULL, interval[i] * scale);
+    dsf_json_end(json, ']');
+    dsf_json_add_num(json, "sd", dsf_samples_sd(s) * scale);
+    dsf_json_add_num(json, "cv_percent", cv_percent(s));
+    dsf_json_add_bool(json, "noisy", cv_percent(s) > NOISY_PERCENT);
+    dsf_json_add_num(json, "min", dsf_samples_at(s, 0) * scale);
+    dsf_json_add_num(json, "max", dsf_samples_at(s, 1) * scale);
+    for (size_t i = 0; i < sizeof percentile / sizeof *percentile; i++)
+        if (dsf_samples_tell(s, percentile[i].p))
+            dsf_json_add_num(json, percentile[i].key, dsf_samples_at(s, percentile[i].p) * scale);
+    if (!w) return;
+    dsf_json_add_int(json, "warmups", w->runs);
+    dsf_json_add_bool(json, "settled", w->settled);
+    dsf_json_add_num(json, "first_ns", w->first);
+}
+
+void dsf_bench_flags(dsf_buf *text, const dsf_samples *s, const dsf_warmup *w)
+{
+    if (w && !w->settled) dsf_buf_str(text, " unsettled");
+    if (cv_percent(s) > NOISY_PERCENT) dsf_buf_str(text, " noisy");
+}
+
+void dsf_bench_hash(dsf_buf *json, uint64_t hash)
+{
+    char text[20];
+    (void)snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+    dsf_json_add_cstr(json, "output_hash", text);
 }
 
 static void compare(dsf_bench *b, dsf_buf *json, dsf_buf *text)
