@@ -92,8 +92,9 @@ typedef struct {
     const char *conditions; /* free words of the caller; NULL: none */
     dsf_baseline *baseline; /* to compare with, owned by the caller; NULL: none */
     int repeat;             /* rounds of each measurement */
-    int refused, missed;    /* figures refused for a wrong output; limits missed (memory, sums) */
-    int slower;             /* than the baseline */
+    bool paced;          /* another process starts the rounds (pace.h); limits are not measured */
+    int refused, missed; /* figures refused for a wrong output; limits missed (memory, sums) */
+    int slower;          /* than the baseline */
 } dsf_bench;
 
 /* threads 0: all processors. buffer: bytes that the read rate is measured on. */
@@ -110,6 +111,9 @@ void dsf_bench_sample(dsf_buf *json, const char *key, const dsf_samples *s, doub
 void dsf_bench_stats(dsf_buf *json, const dsf_samples *s, double scale, const dsf_warmup *w);
 /* What a table says of that: " unsettled", " noisy". */
 void dsf_bench_flags(dsf_buf *text, const dsf_samples *s, const dsf_warmup *w);
+/* What every row of the host says beside its own: weights, batch, context; negative: null. Driver,
+ * graphs and the share of a physical limit are null: a GPU's rows have them. */
+void dsf_bench_row(dsf_buf *json, const char *weights, int64_t batch, int64_t context);
 /* "output_hash": 16 hexadecimal digits. */
 void dsf_bench_hash(dsf_buf *json, uint64_t hash);
 /* Ends the line and hands both out. */
@@ -150,8 +154,11 @@ DSF_MUST dsf_status dsf_bench_op_device(dsf_bench *b, const dsf_bench_op_options
 typedef struct {
     dsf_options engine;
     int64_t tokens;         /* decode: timed tokens at each frontier; prefill: prompt length */
-    const int64_t *context; /* decode: prompt lengths after which tokens are timed, ascending */
+    const int64_t *context; /* decode: prompt lengths after which tokens are timed, ascending;
+                               prefill: tokens before the prompt */
     int n_contexts;
+    const int64_t *batch; /* decode: sequences a step */
+    int n_batches;
     int64_t ref_tokens; /* tokens run through the reference, for the check and the ratio */
     const char *file;   /* dump: where it is written; removed again */
 } dsf_bench_model_options;

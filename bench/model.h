@@ -61,6 +61,9 @@ DSF_MUST dsf_status dsf_bench_prompt(int32_t **ids, int64_t n, int64_t vocab, ui
 /* Feeds and runs ids until none is queued; d may be NULL. Adds the wall time to *ns. */
 DSF_MUST dsf_status dsf_bench_feed(dsf_session *s, const int32_t *ids, int64_t n, dsf_division *d,
                                    double *ns);
+/* One pass, or as many as it takes, for ids[i] in session i of n. */
+DSF_MUST dsf_status dsf_bench_feed_all(dsf_session *const *s, const int32_t *ids, int n,
+                                       dsf_division *d, double *ns);
 /* Gives an empty session of one engine the state of a session of another one with equal caches: the
  * reference is too slow to compute a prompt, but can go on from one. */
 DSF_MUST dsf_status dsf_bench_adopt(dsf_session *to, const dsf_session *from);

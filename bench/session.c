@@ -1,5 +1,6 @@
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -136,6 +137,28 @@ void dsf_bench_hash(dsf_buf *json, uint64_t hash)
     char text[20];
     (void)snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
     dsf_json_add_cstr(json, "output_hash", text);
+}
+
+static void add_count(dsf_buf *json, const char *key, int64_t n)
+{
+    if (n < 0)
+        dsf_json_add_raw(json, key, "null");
+    else
+        dsf_json_add_int(json, key, n);
+}
+
+void dsf_bench_row(dsf_buf *json, const char *weights, int64_t batch, int64_t context)
+{
+    char mhz[64];
+    bool there = proc_line("/proc/cpuinfo", "cpu MHz", mhz, sizeof mhz);
+    dsf_json_add_raw(json, "driver", "null");
+    dsf_json_add_num(json, "clock_mhz", there ? strtod(mhz, NULL) : NAN);
+    dsf_json_add_cstr(json, "weights", weights);
+    add_count(json, "batch", batch);
+    add_count(json, "context", context);
+    dsf_json_add_raw(json, "graphs", "null");
+    dsf_json_add_raw(json, "acceptance", "null");
+    dsf_json_add_raw(json, "percent_of_physical", "null");
 }
 
 static void compare(dsf_bench *b, dsf_buf *json, dsf_buf *text)

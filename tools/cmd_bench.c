@@ -77,14 +77,16 @@ static dsf_status measure_dump(dsf_bench *b, dsf_bench_model_options *m)
 static dsf_status measure_model(dsf_bench *b, options *o)
 {
     const char *accept[33];
-    int64_t at[MOST_CONTEXTS];
-    dsf_bench_model_options m = {.context = at, .ref_tokens = o->ref_tokens, .file = o->file};
+    int64_t at[MOST_CONTEXTS], batch[MOST_CONTEXTS];
+    dsf_bench_model_options m = {
+        .context = at, .batch = batch, .ref_tokens = o->ref_tokens, .file = o->file};
     if (!o->in.model) return DSF_FAIL(DSF_EINVAL, "%s needs a model folder", o->what);
     bool dump = strcmp(o->what, "dump") == 0;
     DSF_TRY(dsf_inputs_options(&o->in, dump ? "exact" : "cone", &m.engine, accept));
     m.engine.threads = b->host.threads;
-    DSF_TRY(parse_numbers("--at", &o->at, 128, at, &m.n_contexts));
     bool decode = strcmp(o->what, "decode") == 0;
+    DSF_TRY(parse_numbers("--at", &o->at, decode ? 128 : 0, at, &m.n_contexts));
+    DSF_TRY(parse_numbers("--batch", &o->batch, 1, batch, &m.n_batches));
     m.tokens = o->tokens ? o->tokens : decode ? 32 : dump ? 4096 : 512;
     if (dump) return measure_dump(b, &m);
     if (decode) return dsf_bench_decode(b, &m);
