@@ -278,7 +278,7 @@ static dsf_status pace_frontier(job *j, int f, const int32_t *untimed)
     dsf_json_add_int(&json, "tokens", j->o->tokens);
     dsf_json_add_raw(&json, "output_hash", "null"); /* known at the end */
     DSF_TRY(dsf_pace_case(j->b, &json));
-    for (; i < end && dsf_pace_more(); i++) {
+    for (; dsf_pace_more() && i < end; i++) {
         double ns = 0;
         j->division = (dsf_division){.n = 0};
         DSF_TRY(run_step(j, f, i, &ns));

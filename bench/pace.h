@@ -1,5 +1,5 @@
 /* Rounds that another process starts: two builds of this program are measured in alternation, each
- * round of one beside a round of the other (compare.h). Lines go out as JSON, commands come in on
+ * round of one beside a round of the other (ab.h). Lines go out as JSON, commands come in on
  * standard input: 'r' runs a round, anything else ends the case. */
 #ifndef DSF_BENCH_PACE_H
 #define DSF_BENCH_PACE_H

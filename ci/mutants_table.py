@@ -72,7 +72,7 @@ def faults_of_check(name, check, sources):
         yield f"{name}: the harness has no case {rest}"
     elif kind == "sees" and rest not in sources["table"]:
         yield f"{name}: sees {rest}, which is no mutant"
-    elif kind not in ("unit", "harness", "sees", "graft", "free", "states", "checkops"):
+    elif kind not in ("unit", "harness", "sees", "graft", "free", "states", "checkops", "bench"):
         yield f"{name}: no check is called {kind}"
 
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "bench/bench.h"
+#include "bench/ab.h"
 #include "config.h"
 #include "inputs.h"
 
@@ -13,21 +13,25 @@ enum { MOST_CONTEXTS = 32 };
 typedef struct {
     input_options in;
     const char *what, *op, *shape, *variant, *synthetic, *json_out, *conditions, *baseline, *file;
+    const char *program; /* another build, to alternate with */
+    char **argv;
     int64_t repeat, rows, tokens, ref_tokens, engram_vocab;
+    double least_change;
     opt_list at, batch;
-    bool json;
+    bool json, paced;
     dsf_buf lines; /* for --json-out */
 } options;
 
 static void take_line(void *ud, const char *json, const char *text)
 {
     options *o = ud;
-    if (json && o->json_out) {
+    if (json && o->json_out && !o->paced) {
         dsf_buf_str(&o->lines, json);
         dsf_buf_char(&o->lines, '\n');
     }
-    if (o->json && json) (void)printf("%s\n", json);
-    if (!o->json) (void)printf("%s\n", text);
+    bool lines = o->json || o->paced;
+    if (lines && json) (void)printf("%s\n", json);
+    if (!lines) (void)printf("%s\n", text);
     (void)fflush(stdout);
 }
 
@@ -46,10 +50,11 @@ static dsf_status open_baseline(const char *path, dsf_baseline **out)
     return st;
 }
 
-/* Numbers above 0; `otherwise` when there are none. */
+/* Numbers from 1, or from 0 where that is what stands there without any. */
 static dsf_status parse_numbers(const char *name, const opt_list *list, int64_t otherwise,
                                 int64_t *at, int *n)
 {
+    int64_t least = otherwise ? 1 : 0;
     *n = list->n ? list->n : 1;
     at[0] = otherwise;
     if (list->n > MOST_CONTEXTS)
@@ -57,8 +62,9 @@ static dsf_status parse_numbers(const char *name, const opt_list *list, int64_t 
     for (int i = 0; i < list->n; i++) {
         char *end = NULL;
         at[i] = strtoll(list->item[i], &end, 10);
-        if (end == list->item[i] || *end || at[i] < 1)
-            return DSF_FAIL(DSF_EINVAL, "%s: \"%s\" is no number above 0", name, list->item[i]);
+        if (end == list->item[i] || *end || at[i] < least)
+            return DSF_FAIL(DSF_EINVAL, "%s: \"%s\" is no number from %lld", name, list->item[i],
+                            (long long)least);
     }
     return DSF_OK;
 }
@@ -132,29 +138,59 @@ static dsf_status measure_synthetic(dsf_bench *b, const options *o)
 #endif
 }
 
+static dsf_status compare(dsf_bench *b, const options *o)
+{
+    const dsf_ab_options ab = {.program = o->program,
+                               .argv = o->argv,
+                               .least = o->least_change > 0 ? o->least_change / 100
+                                        : on_device(o)      ? 0.03
+                                                            : 0.1,
+                               .pairs = o->repeat ? (int)o->repeat : 8};
+    return dsf_ab_run(b, &ab);
+}
+
 static dsf_status measure(dsf_bench *b, options *o)
 {
+    if (o->program && !o->paced) return compare(b, o);
     if (strcmp(o->what, "ceiling") == 0) return dsf_bench_ceiling(b);
     if (strcmp(o->what, "op") == 0) return measure_op(b, o);
     return o->synthetic ? measure_synthetic(b, o) : measure_model(b, o);
 }
 
+/* Names what can be measured; what cannot yet says why. */
+static dsf_status check_kind(const char *what)
+{
+    static const struct {
+        const char *name, *why; /* NULL: it can */
+    } kind[] = {{"ceiling", NULL},
+                {"op", NULL},
+                {"decode", NULL},
+                {"prefill", NULL},
+                {"memory", NULL},
+                {"dump", NULL},
+                {"serve", "this version has no server to load"},
+                {"comm", "this version has no communication layer: one process, one device"}};
+    enum { KINDS = sizeof kind / sizeof *kind };
+    const char *names[KINDS];
+    dsf_buf list = {.max = 0};
+    for (int i = 0; i < KINDS; i++) {
+        names[i] = kind[i].name;
+        if (!kind[i].why) dsf_buf_fmt(&list, "%s%s", i ? ", " : "", kind[i].name);
+        if (strcmp(what, kind[i].name) != 0) continue;
+        dsf_buf_free(&list);
+        if (kind[i].why) return DSF_FAIL(DSF_ENOTSUP, "bench %s: %s", what, kind[i].why);
+        return DSF_OK;
+    }
+    const char *near = dsf_cmd_nearest(what, names, KINDS);
+    dsf_status st = DSF_FAIL(DSF_EINVAL, "nothing to measure is called \"%s\"; meant %s? (%s)",
+                             what, near ? near : "op", list.data ? list.data : "");
+    dsf_buf_free(&list);
+    return st;
+}
+
 static dsf_status run(options *o, dsf_bench *b)
 {
-    static const char *const kinds[] = {"ceiling", "op",   "decode", "prefill",
-                                        "memory",  "dump", "serve",  "comm"};
-    enum { BUILT = 6, KINDS = 8 };
-    int k = 0;
-    while (k < KINDS && strcmp(o->what, kinds[k]) != 0) k++;
-    if (k == KINDS) {
-        const char *near = dsf_cmd_nearest(o->what, kinds, BUILT);
-        return DSF_FAIL(DSF_EINVAL,
-                        "nothing to measure is called \"%s\"; meant %s? (ceiling, op, decode, "
-                        "prefill, memory, dump)",
-                        o->what, near ? near : "op");
-    }
-    if (k >= BUILT)
-        return DSF_FAIL(DSF_ENOTSUP, "bench %s: this version has no such code yet", o->what);
+    DSF_TRY(check_kind(o->what));
     if (o->repeat < 0 || o->repeat > DSF_BENCH_SAMPLES)
         return DSF_FAIL(DSF_EINVAL, "--repeat %lld: 1 to %d", (long long)o->repeat,
                         (int)DSF_BENCH_SAMPLES);
@@ -164,12 +200,13 @@ static dsf_status run(options *o, dsf_bench *b)
     b->out = (dsf_bench_out){take_line, show_progress, o};
     b->repeat = o->repeat ? (int)o->repeat : prompts ? 5 : on_device(o) ? 25 : 101;
     b->conditions = o->conditions;
-    if (o->baseline) DSF_TRY(open_baseline(o->baseline, &b->baseline));
+    b->paced = o->paced;
+    if (o->baseline && !o->paced) DSF_TRY(open_baseline(o->baseline, &b->baseline));
     /* The memory of the process is what `memory` measures: no buffer beside it. */
-    bool host_rates = !memory && !dump && !on_device(o);
+    bool host_rates = !memory && !dump && !on_device(o) && !o->program && !o->paced;
     DSF_TRY(dsf_bench_open(b, (int)o->in.threads, host_rates ? (size_t)2 << 30 : 0));
     DSF_TRY(measure(b, o));
-    return o->json_out ? dsf_inputs_write(o->json_out, &o->lines) : DSF_OK;
+    return o->json_out && !o->paced ? dsf_inputs_write(o->json_out, &o->lines) : DSF_OK;
 }
 
 int dsf_cmd_bench(int argc, char **argv)
@@ -197,6 +234,12 @@ int dsf_cmd_bench(int argc, char **argv)
          "rounds of each measurement (default 101; prefill, dump 5)"},
         {"--baseline", OPT_STRING, &o.baseline, "FILE",
          "earlier lines to compare with: faster, slower (exit 1) or no difference"},
+        {"--baseline-program", OPT_STRING, &o.program, "DSF",
+         "another build to measure in alternation with: faster, slower (exit 1) or no difference"},
+        {"--least-change", OPT_NUMBER, &o.least_change, "PERCENT",
+         "--baseline-program: less is no difference (default 10; on a GPU 3)"},
+        {"--paced", OPT_FLAG, &o.paced, NULL,
+         "what --baseline-program starts: a round for each r on standard input"},
         {"--conditions", OPT_STRING, &o.conditions, "TEXT", "words kept in every JSON line"},
         {"--json", OPT_FLAG, &o.json, NULL, "one JSON line a measurement"},
         {"--json-out", OPT_STRING, &o.json_out, "FILE", "the same lines to FILE"},
@@ -221,6 +264,7 @@ int dsf_cmd_bench(int argc, char **argv)
     int code = dsf_opt_parse(&spec, argc, argv);
     if (code >= 0) return code;
     o.what = positional[0];
+    o.argv = argv + 1;
     o.in.model = positional[1];
     dsf_bench b = {.repeat = 0};
     dsf_status st = run(&o, &b);
