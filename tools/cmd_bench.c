@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "bench/ab.h"
+#include "bench/format.h"
 #include "config.h"
 #include "inputs.h"
 
@@ -18,21 +19,35 @@ typedef struct {
     int64_t repeat, rows, tokens, ref_tokens, engram_vocab;
     double least_change;
     opt_list at, batch;
+    const char *format_word;
+    dsf_format format;
     bool json, paced;
-    dsf_buf lines; /* for --json-out */
+    dsf_buf lines; /* for --json-out and the formats that need all of them */
 } options;
 
 static void take_line(void *ud, const char *json, const char *text)
 {
     options *o = ud;
-    if (json && o->json_out && !o->paced) {
+    if (json) {
         dsf_buf_str(&o->lines, json);
         dsf_buf_char(&o->lines, '\n');
     }
-    bool lines = o->json || o->paced;
-    if (lines && json) (void)printf("%s\n", json);
-    if (!lines) (void)printf("%s\n", text);
+    if (o->format == DSF_FORMAT_JSON && json) (void)printf("%s\n", json);
+    if (o->format == DSF_FORMAT_TABLE) (void)printf("%s\n", text);
     (void)fflush(stdout);
+}
+
+/* What is printed and written when all lines are there. */
+static dsf_status put_out(const options *o)
+{
+    dsf_buf out = {.max = 0};
+    if (o->paced) return DSF_OK;
+    if (o->json_out) DSF_TRY(dsf_inputs_write(o->json_out, &o->lines));
+    if (o->format == DSF_FORMAT_TABLE || o->format == DSF_FORMAT_JSON) return DSF_OK;
+    dsf_status st = dsf_format_rows(&o->lines, o->format, &out);
+    if (st == DSF_OK) st = dsf_inputs_print(&out);
+    dsf_buf_free(&out);
+    return st;
 }
 
 static void show_progress(void *ud, const char *name, int64_t done, int64_t total)
@@ -191,6 +206,8 @@ static dsf_status check_kind(const char *what)
 static dsf_status run(options *o, dsf_bench *b)
 {
     DSF_TRY(check_kind(o->what));
+    if (o->format_word) DSF_TRY(dsf_format_parse(o->format_word, &o->format));
+    if (o->json || o->paced) o->format = DSF_FORMAT_JSON;
     if (o->repeat < 0 || o->repeat > DSF_BENCH_SAMPLES)
         return DSF_FAIL(DSF_EINVAL, "--repeat %lld: 1 to %d", (long long)o->repeat,
                         (int)DSF_BENCH_SAMPLES);
@@ -206,7 +223,7 @@ static dsf_status run(options *o, dsf_bench *b)
     bool host_rates = !memory && !dump && !on_device(o) && !o->program && !o->paced;
     DSF_TRY(dsf_bench_open(b, (int)o->in.threads, host_rates ? (size_t)2 << 30 : 0));
     DSF_TRY(measure(b, o));
-    return o->json_out && !o->paced ? dsf_inputs_write(o->json_out, &o->lines) : DSF_OK;
+    return put_out(o);
 }
 
 int dsf_cmd_bench(int argc, char **argv)
@@ -241,7 +258,9 @@ int dsf_cmd_bench(int argc, char **argv)
         {"--paced", OPT_FLAG, &o.paced, NULL,
          "what --baseline-program starts: a round for each r on standard input"},
         {"--conditions", OPT_STRING, &o.conditions, "TEXT", "words kept in every JSON line"},
-        {"--json", OPT_FLAG, &o.json, NULL, "one JSON line a measurement"},
+        {"--format", OPT_STRING, &o.format_word, "F",
+         "table, json, md, csv, sql (as llama-bench), ds4 (ds4-bench's columns; decode)"},
+        {"--json", OPT_FLAG, &o.json, NULL, "one JSON line a measurement: --format json"},
         {"--json-out", OPT_STRING, &o.json_out, "FILE", "the same lines to FILE"},
         INPUT_ENGINE_OPTS(o.in),
     };
