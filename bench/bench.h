@@ -170,6 +170,21 @@ DSF_MUST dsf_status dsf_bench_memory(dsf_bench *b, const dsf_bench_model_options
  * in builds with HDF5. */
 DSF_MUST dsf_status dsf_bench_dump(dsf_bench *b, const dsf_bench_model_options *o);
 
+/* A checkpoint opened and read, cold and warm, beside plain reads of its files. */
+DSF_MUST dsf_status dsf_bench_load(dsf_bench *b, const char *folder);
+/* `rows` rows of the first Engram table at random, cold and warm, beside pread() of the same. */
+DSF_MUST dsf_status dsf_bench_disk(dsf_bench *b, const char *folder, int64_t rows);
+
+typedef struct {
+    const char *folder; /* whose config; NULL: the released one */
+    int64_t gpus, chunk;
+    double rate; /* bytes a second that a device's memory reads */
+    const int64_t *context, *batch;
+    int n_contexts, n_batches;
+} dsf_bench_limits_options;
+/* The limits of limits.h for each context and batch; measures nothing. */
+DSF_MUST dsf_status dsf_bench_limits(dsf_bench *b, const dsf_bench_limits_options *o);
+
 /* On the first GPU, layers of the released model with synthetic weights, caches filled with random
  * records in place of the context. Only in builds with CUDA. */
 typedef struct {

@@ -18,10 +18,10 @@ typedef struct {
 static const column columns[] = {
     {"bench", false, {"bench"}},
     {"commit", false, {"commit"}},
-    {"machine", false, {"device", "machine"}},
+    {"machine", false, {"machine"}},
     {"threads", true, {"threads"}},
-    {"driver", false, {"driver"}},
-    {"clock_mhz", true, {"sm_mhz", "clock_mhz"}},
+    {"driver", false, {"driver", "device.driver"}},
+    {"clock_mhz", true, {"clock_mhz", "device.sm_mhz"}},
     {"model", false, {"model", "layer_list"}},
     {"weights", false, {"weights"}},
     {"acceptance", true, {"acceptance"}},
