@@ -9,7 +9,8 @@ typedef struct {
     const char *program; /* the other build, which is the baseline */
     char *const *argv;   /* after `dsf bench`, NULL at the end: what both measure */
     double least;        /* the least change that counts: 0.1 is 10 % */
-    int pairs;           /* pairs of processes, each of which runs all cases */
+    int pairs;           /* pairs of processes, each of which runs all cases; three times as many
+                            where a change shows that these cannot tell from none */
 } dsf_ab_options;
 
 /* One line a case and one verdict over all. b->slower counts cases that are slower, in the whole or

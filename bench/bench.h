@@ -14,7 +14,11 @@
 
 /* --- samples (stats.c) --- */
 
-enum { DSF_BENCH_SAMPLES = 2048, DSF_WARMUPS_MOST = 24 };
+enum {
+    DSF_BENCH_SAMPLES = 2048,
+    DSF_WARMUPS_MOST = 24,
+    DSF_WARMUPS_PACED = 4 /* rounds of a comparison are many and judged in pairs */
+};
 
 /* The first SAMPLES values; more are dropped. */
 typedef struct {
@@ -39,6 +43,7 @@ bool dsf_samples_tell(const dsf_samples *s, double p);
 /* Runs before the first timed one, until two in succession differ by less than 1 % or there were
  * DSF_WARMUPS_MOST of them. The first is told apart: it maps, faults in and fills caches. */
 typedef struct {
+    int most; /* 0: DSF_WARMUPS_MOST */
     int runs;
     bool settled;
     double first, last; /* ns */

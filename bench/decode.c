@@ -310,7 +310,7 @@ static dsf_status run_timed(job *j, const int32_t *untimed)
         dsf_limits_reset(&j->limits);
         j->time.n = j->ref_time.n = j->ratio.n = 0;
         j->parity = (dsf_parity){.n = 0};
-        j->warm = (dsf_warmup){.runs = 0};
+        j->warm = (dsf_warmup){.most = j->b->paced ? DSF_WARMUPS_PACED : 0};
         if (j->b->paced) {
             DSF_TRY(pace_frontier(j, f, untimed));
         } else {

@@ -189,6 +189,7 @@ static dsf_status time_round(job *j, int round, int calls, double span)
 /* Every frame once, so that all have outputs, then groups until two agree. */
 static dsf_status warm_up(job *j, int *calls, double *each)
 {
+    if (j->b->paced) j->warm.most = DSF_WARMUPS_PACED;
     DSF_TRY(time_calls(j, 1, each));
     (void)dsf_warmup_more(&j->warm, *each);
     DSF_TRY(time_calls(j, j->n_frames, each));

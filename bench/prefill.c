@@ -109,7 +109,7 @@ static dsf_status run_checked(job *j, int depth, dsf_division *d, double *ns)
 static dsf_status warm_up(job *j, int depth)
 {
     double ns = 0;
-    j->warm = (dsf_warmup){.runs = 0};
+    j->warm = (dsf_warmup){.most = j->b->paced ? DSF_WARMUPS_PACED : 0};
     do DSF_TRY(run_checked(j, depth, NULL, &ns));
     while (dsf_warmup_more(&j->warm, ns));
     return DSF_OK;

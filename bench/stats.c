@@ -71,7 +71,7 @@ bool dsf_warmup_more(dsf_warmup *w, double ns)
     else
         w->settled = fabs(ns - w->last) < SETTLED * w->last;
     w->last = ns;
-    return !w->settled && w->runs < DSF_WARMUPS_MOST;
+    return !w->settled && w->runs < (w->most ? w->most : DSF_WARMUPS_MOST);
 }
 
 double dsf_samples_spread(const dsf_samples *s)
