@@ -7,7 +7,7 @@
 #include "base/status.h"
 
 /* A figure of a cold run stands while no more than this share was in the cache before it. */
-static const double DSF_COLD_MOST = 0.02;
+static const double dsf_cold_most = 0.02;
 
 /* Writes the file's pages out and asks the kernel to forget them; pages that somebody maps stay.
  * EIO. */

@@ -98,6 +98,8 @@ static void begin_line(const job *j, dsf_buf *json)
     dsf_synthetic_describe(&j->s, json);
     dsf_json_add_int(json, "batch", j->rows);
     dsf_json_add_int(json, "context", j->depth);
+    dsf_json_add_raw(json, "acceptance", "null"); /* no drafts */
+    dsf_json_add_bool(json, "graphs", true);
 }
 
 static void write_text(const job *j, const figures *f, dsf_buf *text)
@@ -126,7 +128,10 @@ static dsf_status report(job *j)
     const figures f = figures_of(j);
     int layers = j->s.synthetic.config.n_layers;
     dsf_json_add_cstr(&json, "checked", "logits of the replayed graph equal those of launches");
+    dsf_bench_hash(&json, j->hash[0]);
     dsf_bench_sample(&json, "graph_us", &j->graph, 1);
+    dsf_json_add_num(&json, "median_ns", 1e3 * f.us);
+    dsf_bench_stats(&json, &j->graph, 1e3, NULL);
     dsf_bench_sample(&json, "step_us", &j->wall, 1);
     dsf_json_add_num(&json, "layer_us", (f.us - f.outside) / layers);
     dsf_json_add_num(&json, "nodes_a_layer", (double)j->nodes / 2 / layers);

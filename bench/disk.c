@@ -172,7 +172,7 @@ static dsf_status report(job *j, int state)
     dsf_json_add_int(&json, "table_rows", j->args.table.dim[0]);
     if (!j->same) return dsf_bench_refuse(j->b, "disk", "the rows are not the reference's", &json);
     if (state == COLD) dsf_json_add_num(&json, "in_cache_before", j->in_cache);
-    if (state == COLD && j->in_cache > DSF_COLD_MOST)
+    if (state == COLD && j->in_cache > dsf_cold_most)
         return dsf_bench_refuse(j->b, "disk cold", "the page cache cannot be emptied here", &json);
     dsf_json_add_num(&json, "median_ns", dsf_samples_median(t));
     dsf_json_add_num(&json, "spread", dsf_samples_spread(t));

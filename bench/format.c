@@ -134,7 +134,10 @@ static void md_cell(dsf_buf *out, const dsf_json *v)
 {
     for (const char *s = v ? text(v) : ""; *s; s++) {
         if (*s == '|') dsf_buf_char(out, '\\');
-        dsf_buf_char(out, *s == '\n' ? ' ' : *s);
+        if (*s == '\n')
+            dsf_buf_char(out, ' ');
+        else
+            dsf_buf_char(out, *s);
     }
 }
 

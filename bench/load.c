@@ -125,7 +125,7 @@ static dsf_status report(job *j, int state)
     dsf_json_add_num(&json, "bytes", j->bytes);
     if (!j->same) return dsf_bench_refuse(j->b, "load", "two runs read other contents", &json);
     if (state == COLD) dsf_json_add_num(&json, "in_cache_before", j->in_cache);
-    if (state == COLD && j->in_cache > DSF_COLD_MOST)
+    if (state == COLD && j->in_cache > dsf_cold_most)
         return dsf_bench_refuse(j->b, "load cold", "the page cache cannot be emptied here", &json);
     dsf_json_add_num(&json, "median_ns", dsf_samples_median(t));
     dsf_json_add_num(&json, "spread", dsf_samples_spread(t));

@@ -82,6 +82,9 @@ static dsf_status measure_synthetic(dsf_bench *b, const bench_options *o)
                                      .context = at,
                                      .batch = batch,
                                      .chunk = o->in.chunk ? o->in.chunk : 8192};
+    if (b->paced)
+        return DSF_FAIL(DSF_ENOTSUP,
+                        "--baseline-program: for op on a GPU, not for --synthetic yet");
     if (!on_device(o))
         return DSF_FAIL(DSF_EINVAL, "--synthetic: weights are made on a GPU, with --backend cuda");
     DSF_TRY(parse_numbers("--at", &o->at, 4096, at, &s.n_contexts));

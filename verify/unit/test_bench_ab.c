@@ -156,5 +156,5 @@ Test(bench_ab, a_mapped_file_leaves_the_cache_and_comes_back)
     (void)unlink(path);
     if (held > 0.5)
         cr_skip_test("this file system keeps the pages: figures of cold runs are refused");
-    cr_expect(held <= DSF_COLD_MOST, "%g of it is still there", held);
+    cr_expect(held <= dsf_cold_most, "%g of it is still there", held);
 }
