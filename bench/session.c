@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "bench.h"
 
-static const double NOISY_PERCENT = 2;
+static const double noisy_percent = 2;
 
 /* The value after "key : " of the first such line of a file under /proc; false when there is none.
  */
@@ -114,7 +114,7 @@ void dsf_bench_stats(dsf_buf *json, const dsf_samples *s, double scale, const ds
     dsf_json_end(json, ']');
     dsf_json_add_num(json, "sd", dsf_samples_sd(s) * scale);
     dsf_json_add_num(json, "cv_percent", cv_percent(s));
-    dsf_json_add_bool(json, "noisy", cv_percent(s) > NOISY_PERCENT);
+    dsf_json_add_bool(json, "noisy", cv_percent(s) > noisy_percent);
     dsf_json_add_num(json, "min", dsf_samples_at(s, 0) * scale);
     dsf_json_add_num(json, "max", dsf_samples_at(s, 1) * scale);
     for (size_t i = 0; i < sizeof percentile / sizeof *percentile; i++)
@@ -129,7 +129,7 @@ void dsf_bench_stats(dsf_buf *json, const dsf_samples *s, double scale, const ds
 void dsf_bench_flags(dsf_buf *text, const dsf_samples *s, const dsf_warmup *w)
 {
     if (w && !w->settled) dsf_buf_str(text, " unsettled");
-    if (cv_percent(s) > NOISY_PERCENT) dsf_buf_str(text, " noisy");
+    if (cv_percent(s) > noisy_percent) dsf_buf_str(text, " noisy");
 }
 
 void dsf_bench_hash(dsf_buf *json, uint64_t hash)

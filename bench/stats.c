@@ -6,7 +6,7 @@
 #include "ops/fill.h"
 
 enum { BOOTSTRAPS = 1000 };
-static const double SETTLED = 0.01; /* two runs that differ by less are the same */
+static const double settled_below = 0.01; /* two runs that differ by less are the same */
 
 void dsf_samples_add(dsf_samples *s, double v)
 {
@@ -69,7 +69,7 @@ bool dsf_warmup_more(dsf_warmup *w, double ns)
     if (w->runs++ == 0)
         w->first = ns;
     else
-        w->settled = fabs(ns - w->last) < SETTLED * w->last;
+        w->settled = fabs(ns - w->last) < settled_below * w->last;
     w->last = ns;
     return !w->settled && w->runs < (w->most ? w->most : DSF_WARMUPS_MOST);
 }
