@@ -72,50 +72,52 @@ static dsf_status run(bench_options *o, dsf_bench *b)
     return put_out(o);
 }
 
+static bench_options given = {.ref_tokens = 4,
+                              .engram_vocab = 2700000,
+                              .gpus = 1,
+                              .rate = 4800, /* of an H200, by its datasheet */
+                              .file = "dsf-bench-dump.h5"};
+
+static const opt opts[] = {
+    {"--op", OPT_STRING, &given.op, "GLOB", "op: only operations of this name"},
+    {"--shape", OPT_STRING, &given.shape, "SIZES", "op: sizes in the order of the op's letters"},
+    {"--rows", OPT_INT, &given.rows, "N", "op: only cases of N rows; disk: rows a round (4096)"},
+    {"--variant", OPT_STRING, &given.variant, "GLOB",
+     "op on a GPU: these kernels (default: what a plan takes)"},
+    {"--at", OPT_LIST, &given.at, "N,N",
+     "decode: contexts to measure at (128); prefill: tokens before (0); --synthetic: 4096"},
+    {"--synthetic", OPT_STRING, &given.synthetic, "LAYERS",
+     "decode, prefill on a GPU: these layers of the released model, weights made there"},
+    {"--batch", OPT_LIST, &given.batch, "N,N", "decode: sequences a step (1)"},
+    {"--gpus", OPT_INT, &given.gpus, "N", "limits: devices that share the work (1)"},
+    {"--rate", OPT_NUMBER, &given.rate, "GB_S", "limits: what the memory of one reads (4800)"},
+    {"--engram-vocab", OPT_INT, &given.engram_vocab, "N",
+     "--synthetic: rows of an Engram table's column (2700000: 64M rows each)"},
+    {"--tokens", OPT_INT, &given.tokens, "N",
+     "decode: tokens at each (32); prompt of prefill (512), dump (4096)"},
+    {"--file", OPT_STRING, &given.file, "FILE", "dump: the file to write, and to remove again"},
+    {"--ref-tokens", OPT_INT, &given.ref_tokens, "N",
+     "tokens checked against the reference, whose time is the control (default 4)"},
+    {"--repeat", OPT_INT, &given.repeat, "N",
+     "rounds of each measurement, 5 or more (101; prefill, dump 5; load, disk 9); pairs (8)"},
+    {"--baseline", OPT_STRING, &given.baseline, "FILE",
+     "earlier lines to compare with: faster, slower (exit 1) or no difference"},
+    {"--baseline-program", OPT_STRING, &given.program, "DSF",
+     "another build to measure in alternation with: faster, slower (exit 1) or no difference"},
+    {"--least-change", OPT_NUMBER, &given.least_change, "PERCENT",
+     "--baseline-program: less is no difference (default 10; on a GPU 3)"},
+    {"--paced", OPT_FLAG, &given.paced, NULL,
+     "what --baseline-program starts: a round for each r on standard input"},
+    {"--conditions", OPT_STRING, &given.conditions, "TEXT", "words kept in every JSON line"},
+    {"--format", OPT_STRING, &given.format_word, "F",
+     "table, json, md, csv, sql (as llama-bench), ds4 (ds4-bench's columns; decode)"},
+    {"--json", OPT_FLAG, &given.json, NULL, "one JSON line a measurement: --format json"},
+    {"--json-out", OPT_STRING, &given.json_out, "FILE", "the same lines to FILE"},
+    INPUT_ENGINE_OPTS(given.in),
+};
+
 int dsf_cmd_bench(int argc, char **argv)
 {
-    bench_options o = {.ref_tokens = 4,
-                       .engram_vocab = 2700000,
-                       .gpus = 1,
-                       .rate = 4800, /* of an H200, by its datasheet */
-                       .file = "dsf-bench-dump.h5"};
-    const opt opts[] = {
-        {"--op", OPT_STRING, &o.op, "GLOB", "op: only operations of this name"},
-        {"--shape", OPT_STRING, &o.shape, "SIZES", "op: sizes in the order of the op's letters"},
-        {"--rows", OPT_INT, &o.rows, "N", "op: only cases of N rows; disk: rows a round (4096)"},
-        {"--variant", OPT_STRING, &o.variant, "GLOB",
-         "op on a GPU: these kernels (default: what a plan takes)"},
-        {"--at", OPT_LIST, &o.at, "N,N",
-         "decode: contexts to measure at (128); prefill: tokens before (0); --synthetic: 4096"},
-        {"--synthetic", OPT_STRING, &o.synthetic, "LAYERS",
-         "decode, prefill on a GPU: these layers of the released model, weights made there"},
-        {"--batch", OPT_LIST, &o.batch, "N,N", "decode: sequences a step (1)"},
-        {"--gpus", OPT_INT, &o.gpus, "N", "limits: devices that share the work (1)"},
-        {"--rate", OPT_NUMBER, &o.rate, "GB_S", "limits: what the memory of one reads (4800)"},
-        {"--engram-vocab", OPT_INT, &o.engram_vocab, "N",
-         "--synthetic: rows of an Engram table's column (2700000: 64M rows each)"},
-        {"--tokens", OPT_INT, &o.tokens, "N",
-         "decode: tokens at each (32); prompt of prefill (512), dump (4096)"},
-        {"--file", OPT_STRING, &o.file, "FILE", "dump: the file to write, and to remove again"},
-        {"--ref-tokens", OPT_INT, &o.ref_tokens, "N",
-         "tokens checked against the reference, whose time is the control (default 4)"},
-        {"--repeat", OPT_INT, &o.repeat, "N",
-         "rounds of each measurement, 5 or more (101; prefill, dump 5; load, disk 9); pairs (8)"},
-        {"--baseline", OPT_STRING, &o.baseline, "FILE",
-         "earlier lines to compare with: faster, slower (exit 1) or no difference"},
-        {"--baseline-program", OPT_STRING, &o.program, "DSF",
-         "another build to measure in alternation with: faster, slower (exit 1) or no difference"},
-        {"--least-change", OPT_NUMBER, &o.least_change, "PERCENT",
-         "--baseline-program: less is no difference (default 10; on a GPU 3)"},
-        {"--paced", OPT_FLAG, &o.paced, NULL,
-         "what --baseline-program starts: a round for each r on standard input"},
-        {"--conditions", OPT_STRING, &o.conditions, "TEXT", "words kept in every JSON line"},
-        {"--format", OPT_STRING, &o.format_word, "F",
-         "table, json, md, csv, sql (as llama-bench), ds4 (ds4-bench's columns; decode)"},
-        {"--json", OPT_FLAG, &o.json, NULL, "one JSON line a measurement: --format json"},
-        {"--json-out", OPT_STRING, &o.json_out, "FILE", "the same lines to FILE"},
-        INPUT_ENGINE_OPTS(o.in),
-    };
     const char *positional[2] = {NULL, NULL};
     const opt_spec spec = {
         .command = "bench",
@@ -138,14 +140,14 @@ int dsf_cmd_bench(int argc, char **argv)
         .n_required = 1};
     int code = dsf_opt_parse(&spec, argc, argv);
     if (code >= 0) return code;
-    o.what = positional[0];
-    o.argv = argv + 1;
-    o.in.model = positional[1];
+    given.what = positional[0];
+    given.argv = argv + 1;
+    given.in.model = positional[1];
     dsf_bench b = {.repeat = 0};
-    dsf_status st = run(&o, &b);
+    dsf_status st = run(&given, &b);
     dsf_bench_close(&b);
     dsf_baseline_close(b.baseline);
-    dsf_buf_free(&o.lines);
+    dsf_buf_free(&given.lines);
     if (st != DSF_OK) return dsf_cmd_fail("bench", st);
     return b.refused || b.missed || b.slower ? DSF_EXIT_NO : DSF_EXIT_GOOD;
 }
