@@ -64,10 +64,17 @@ void dsf_baseline_close(dsf_baseline *b)
     dsf_mem_free(b);
 }
 
+/* NULL: not there, or null. */
+static const dsf_json *member(const dsf_json *line, const char *key)
+{
+    const dsf_json *v = dsf_json_get(line, key);
+    return v && dsf_json_kind_of(v) == DSF_JSON_NULL ? NULL : v;
+}
+
 /* Both have the key with the same value, or neither has it. */
 static bool same(const dsf_json *a, const dsf_json *b, const char *key)
 {
-    const dsf_json *x = dsf_json_get(a, key), *y = dsf_json_get(b, key);
+    const dsf_json *x = member(a, key), *y = member(b, key);
     if (!x || !y) return x == y;
     return strcmp(dsf_json_text(x, NULL), dsf_json_text(y, NULL)) == 0;
 }

@@ -14,7 +14,11 @@
 
 /* --- samples (stats.c) --- */
 
-enum { DSF_BENCH_SAMPLES = 512 };
+enum {
+    DSF_BENCH_SAMPLES = 2048,
+    DSF_WARMUPS_MOST = 24,
+    DSF_WARMUPS_PACED = 4 /* rounds of a comparison are many and judged in pairs */
+};
 
 /* The first SAMPLES values; more are dropped. */
 typedef struct {
@@ -28,6 +32,24 @@ double dsf_samples_at(const dsf_samples *s, double q);
 double dsf_samples_median(const dsf_samples *s); /* 0 when empty */
 /* Half the distance between the quartiles, over the median: 0.02 is 2 %. */
 double dsf_samples_spread(const dsf_samples *s);
+double dsf_samples_mean(const dsf_samples *s);
+double dsf_samples_sd(const dsf_samples *s); /* of a sample (n - 1); NAN below two */
+/* Bootstrap interval of the median: what `level` of the medians of 1000 redrawn samples lie
+ * between. The draws have a fixed seed; NAN below two samples. */
+void dsf_samples_interval(const dsf_samples *s, double level, double out[2]);
+/* Enough samples for the percentile at fraction p: ten beyond it. */
+bool dsf_samples_tell(const dsf_samples *s, double p);
+
+/* Runs before the first timed one, until two in succession differ by less than 1 % or there were
+ * DSF_WARMUPS_MOST of them. The first is told apart: it maps, faults in and fills caches. */
+typedef struct {
+    int most; /* 0: DSF_WARMUPS_MOST */
+    int runs;
+    bool settled;
+    double first, last; /* ns */
+} dsf_warmup;
+/* Takes a run's time; true: one more is wanted. Start from zeros. */
+bool dsf_warmup_more(dsf_warmup *w, double ns);
 
 /* --- the machine's limits (ceiling.c) --- */
 
@@ -75,8 +97,9 @@ typedef struct {
     const char *conditions; /* free words of the caller; NULL: none */
     dsf_baseline *baseline; /* to compare with, owned by the caller; NULL: none */
     int repeat;             /* rounds of each measurement */
-    int refused, missed;    /* figures refused for a wrong output; limits missed (memory, sums) */
-    int slower;             /* than the baseline */
+    bool paced;          /* another process starts the rounds (pace.h); limits are not measured */
+    int refused, missed; /* figures refused for a wrong output; limits missed (memory, sums) */
+    int slower;          /* than the baseline */
 } dsf_bench;
 
 /* threads 0: all processors. buffer: bytes that the read rate is measured on. */
@@ -87,6 +110,17 @@ void dsf_bench_close(dsf_bench *b);
 void dsf_bench_begin(const dsf_bench *b, dsf_buf *json, const char *kind);
 /* {"median": m, "spread": s, "n": n} times scale. */
 void dsf_bench_sample(dsf_buf *json, const char *key, const dsf_samples *s, double scale);
+/* The members of a line that tell how sure its main figure is, times scale: "interval" (95 %),
+ * "sd", "cv_percent", "noisy" (above 2 %), "min", "max", percentiles where there are samples enough
+ * for them; w (may be NULL): "warmups", "settled", "first_ns". */
+void dsf_bench_stats(dsf_buf *json, const dsf_samples *s, double scale, const dsf_warmup *w);
+/* What a table says of that: " unsettled", " noisy". */
+void dsf_bench_flags(dsf_buf *text, const dsf_samples *s, const dsf_warmup *w);
+/* What every row of the host says beside its own: weights, batch, context; negative: null. Driver,
+ * graphs and the share of a physical limit are null: a GPU's rows have them. */
+void dsf_bench_row(dsf_buf *json, const char *weights, int64_t batch, int64_t context);
+/* "output_hash": 16 hexadecimal digits. */
+void dsf_bench_hash(dsf_buf *json, uint64_t hash);
 /* Ends the line and hands both out. */
 DSF_MUST dsf_status dsf_bench_emit(dsf_bench *b, dsf_buf *json, dsf_buf *text);
 void dsf_bench_heading(dsf_bench *b, const char *text);
@@ -125,8 +159,11 @@ DSF_MUST dsf_status dsf_bench_op_device(dsf_bench *b, const dsf_bench_op_options
 typedef struct {
     dsf_options engine;
     int64_t tokens;         /* decode: timed tokens at each frontier; prefill: prompt length */
-    const int64_t *context; /* decode: prompt lengths after which tokens are timed, ascending */
+    const int64_t *context; /* decode: prompt lengths after which tokens are timed, ascending;
+                               prefill: tokens before the prompt */
     int n_contexts;
+    const int64_t *batch; /* decode: sequences a step */
+    int n_batches;
     int64_t ref_tokens; /* tokens run through the reference, for the check and the ratio */
     const char *file;   /* dump: where it is written; removed again */
 } dsf_bench_model_options;
@@ -137,6 +174,21 @@ DSF_MUST dsf_status dsf_bench_memory(dsf_bench *b, const dsf_bench_model_options
 /* Prefill without, with a full dump and with statistics; b->missed counts what costs too much. Only
  * in builds with HDF5. */
 DSF_MUST dsf_status dsf_bench_dump(dsf_bench *b, const dsf_bench_model_options *o);
+
+/* A checkpoint opened and read, cold and warm, beside plain reads of its files. */
+DSF_MUST dsf_status dsf_bench_load(dsf_bench *b, const char *folder);
+/* `rows` rows of the first Engram table at random, cold and warm, beside pread() of the same. */
+DSF_MUST dsf_status dsf_bench_disk(dsf_bench *b, const char *folder, int64_t rows);
+
+typedef struct {
+    const char *folder; /* whose config; NULL: the released one */
+    int64_t gpus, chunk;
+    double rate; /* bytes a second that a device's memory reads */
+    const int64_t *context, *batch;
+    int n_contexts, n_batches;
+} dsf_bench_limits_options;
+/* The limits of limits.h for each context and batch; measures nothing. */
+DSF_MUST dsf_status dsf_bench_limits(dsf_bench *b, const dsf_bench_limits_options *o);
 
 /* On the first GPU, layers of the released model with synthetic weights, caches filled with random
  * records in place of the context. Only in builds with CUDA. */

@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "model.h"
+#include "ops/index.h"
 
-static dsf_division_part *part_of(dsf_division *d, const dsf_step *s)
+dsf_division_part *dsf_division_of(dsf_division *d, const dsf_step *s)
 {
     for (int i = 0; i < d->n; i++)
         if (strcmp(d->part[i].op, s->op->name) == 0 &&
@@ -20,17 +21,20 @@ void dsf_division_reset(dsf_engine *e)
     memset(e->exec.step_ns, 0, (size_t)e->plan->n_steps * sizeof *e->exec.step_ns);
 }
 
-/* By shapes alone: after a pass the data of its early steps has been written over. Experts count as
- * if every pair had its own, as far as they go. */
-static dsf_cost cost_of(const dsf_engine *e, const dsf_step *s)
+dsf_cost dsf_division_cost(const dsf_plan *p, const dsf_step *s, int64_t positions)
 {
     union {
-        uint8_t bytes[1024];
+        uint8_t bytes[2048];
+        dsf_index_topk_args index;
         dsf_tensor align;
     } args;
     if (!s->op->cost || s->op->args_size > sizeof args) return (dsf_cost){0, 0};
-    memcpy(args.bytes, e->plan->args + s->args, s->op->args_size);
+    memcpy(args.bytes, p->args + s->args, s->op->args_size);
     for (int k = 0; k < s->op->n_operands; k++) dsf_op_operand(s->op, &args, k)->data = NULL;
+    if (positions > 0 && s->op == &dsf_op_index_topk) {
+        int64_t visible = positions / args.index.ratio, *entries = &args.index.keys.dim[1];
+        *entries = visible < *entries ? visible : *entries;
+    }
     return s->op->cost(&args);
 }
 
@@ -39,8 +43,8 @@ void dsf_division_add(dsf_division *d, dsf_engine *e, double wall_ns)
     for (int i = 0; i < e->plan->n_steps; i++) {
         const dsf_step *s = &e->plan->step[i];
         if (e->exec.step_ns[i] == 0) continue; /* no rows in this pass */
-        dsf_division_part *p = part_of(d, s);
-        dsf_cost c = cost_of(e, s);
+        dsf_division_part *p = dsf_division_of(d, s);
+        dsf_cost c = dsf_division_cost(e->plan, s, 0);
         p->ns += (double)e->exec.step_ns[i];
         p->bytes += c.bytes;
         p->flops += c.flops;
@@ -71,6 +75,11 @@ static int longest_first(const void *a, const void *b)
     return (x->ns < y->ns) - (x->ns > y->ns);
 }
 
+void dsf_division_sort(dsf_division *d)
+{
+    qsort(d->part, (size_t)d->n, sizeof *d->part, longest_first);
+}
+
 static double percent_of_limit(const dsf_division_part *p, const dsf_limits *l)
 {
     if (!l) return NAN;
@@ -83,7 +92,7 @@ static double percent_of_limit(const dsf_division_part *p, const dsf_limits *l)
 void dsf_division_json(const dsf_division *d, const dsf_limits *l, double tokens, dsf_buf *json)
 {
     dsf_division sorted = *d;
-    qsort(sorted.part, (size_t)sorted.n, sizeof *sorted.part, longest_first);
+    dsf_division_sort(&sorted);
     dsf_json_begin(json, "step", '[');
     for (int i = 0; i < sorted.n; i++) {
         const dsf_division_part *p = &sorted.part[i];
@@ -105,7 +114,7 @@ void dsf_division_json(const dsf_division *d, const dsf_limits *l, double tokens
 void dsf_division_text(const dsf_division *d, const dsf_limits *l, double tokens, dsf_buf *text)
 {
     dsf_division sorted = *d;
-    qsort(sorted.part, (size_t)sorted.n, sizeof *sorted.part, longest_first);
+    dsf_division_sort(&sorted);
     dsf_buf_fmt(text, "\n  %-18s %-7s %6s %12s %7s%s", "operation", "variant", "runs", "us/token",
                 "share", l ? "  of limit" : "");
     for (int i = 0; i < sorted.n; i++) {

@@ -22,6 +22,14 @@ typedef struct {
     double wall_ns, bytes, flops; /* of all passes */
 } dsf_division;
 
+/* The part that a step belongs to, made when it is the first of its operation and variant. */
+dsf_division_part *dsf_division_of(dsf_division *d, const dsf_step *s);
+/* What a step of the last pass costs, by the shapes of its views alone: its early data has been
+ * written over since. Experts count as if every pair had its own, as far as they go. positions: of
+ * index keys those that are visible there, not all that there is room for (0: all). */
+dsf_cost dsf_division_cost(const dsf_plan *p, const dsf_step *s, int64_t positions);
+/* Largest part first. */
+void dsf_division_sort(dsf_division *d);
 /* Takes the times and costs of the pass that e has just run, and resets its timers. */
 void dsf_division_add(dsf_division *d, dsf_engine *e, double wall_ns);
 void dsf_division_reset(dsf_engine *e);
@@ -53,6 +61,9 @@ DSF_MUST dsf_status dsf_bench_prompt(int32_t **ids, int64_t n, int64_t vocab, ui
 /* Feeds and runs ids until none is queued; d may be NULL. Adds the wall time to *ns. */
 DSF_MUST dsf_status dsf_bench_feed(dsf_session *s, const int32_t *ids, int64_t n, dsf_division *d,
                                    double *ns);
+/* One pass, or as many as it takes, for ids[i] in session i of n. */
+DSF_MUST dsf_status dsf_bench_feed_all(dsf_session *const *s, const int32_t *ids, int n,
+                                       dsf_division *d, double *ns);
 /* Gives an empty session of one engine the state of a session of another one with equal caches: the
  * reference is too slow to compute a prompt, but can go on from one. */
 DSF_MUST dsf_status dsf_bench_adopt(dsf_session *to, const dsf_session *from);

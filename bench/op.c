@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "bench.h"
 #include "compare.h"
+#include "pace.h"
 #include "run.h"
 #include "shapes.h"
 
@@ -23,6 +24,8 @@ enum {
     LEAST_ROUNDS = 7
 };
 static const double frame_bytes_most = 3e9;
+static const double paced_bytes =
+    64e6; /* past the caches of a core; two programs share the memory */
 static const int64_t case_ns = 4LL * 1000000000; /* then LEAST_ROUNDS are enough */
 
 typedef struct {
@@ -37,7 +40,9 @@ typedef struct {
     dsf_launch launch, ref_launch;
     dsf_cost cost;
     dsf_limits limits;
-    dsf_samples time, ref;         /* ns */
+    dsf_samples time, ref; /* ns */
+    dsf_warmup warm;
+    uint64_t hash;                 /* of the checked run's outputs */
     dsf_samples share, bf16_share; /* percent of the limit */
     double worst;                  /* error in units of its allowance */
     dsf_finding finding;
@@ -79,7 +84,7 @@ static dsf_status open_frames(job *j)
     j->cost = j->op->cost(j->frame[0].args);
     /* As far as the read rate's own buffer: a cache that does not evict the oldest keeps a share.
      */
-    double rotate = (double)j->b->ceiling.bytes;
+    double rotate = j->b->paced ? paced_bytes : (double)j->b->ceiling.bytes;
     int want = n <= FEW_ROWS ? (int)ceil(rotate / j->cost.bytes) : 1;
     int most = (int)(frame_bytes_most / frame_bytes(&j->frame[0]));
     if (want > most) want = most;
@@ -126,6 +131,17 @@ static bool right(job *j, const dsf_frame *f)
     return true;
 }
 
+static uint64_t hash_of(const dsf_frame *f)
+{
+    uint64_t h = 0;
+    for (int i = 0; i < f->op->n_operands; i++) {
+        const dsf_tensor *t = dsf_frame_tensor(f, i);
+        if (f->op->operand[i].dir != DSF_IN && t->rank > 0)
+            h = dsf_parity_hash(h, t->data, (size_t)dsf_tensor_bytes(t));
+    }
+    return h;
+}
+
 /* The checker's guarded run for the reference and, on the first frame, for the variant. */
 static dsf_status check(job *j)
 {
@@ -136,7 +152,7 @@ static dsf_status check(job *j)
     DSF_TRY(dsf_run_frame(ref, &j->want, 0xFF, j->b->pool, &j->finding));
     if (j->finding.rule == DSF_RULE_NONE)
         DSF_TRY(dsf_run_frame(j->v, &j->frame[0], 0xFF, j->b->pool, &j->finding));
-    if (j->finding.rule == DSF_RULE_NONE) (void)right(j, &j->frame[0]);
+    if (j->finding.rule == DSF_RULE_NONE && right(j, &j->frame[0])) j->hash = hash_of(&j->frame[0]);
     return DSF_OK;
 }
 
@@ -170,17 +186,35 @@ static dsf_status time_round(job *j, int round, int calls, double span)
     return DSF_OK;
 }
 
+/* Every frame once, so that all have outputs, then groups until two agree. */
+static dsf_status warm_up(job *j, int *calls, double *each)
+{
+    if (j->b->paced) j->warm.most = DSF_WARMUPS_PACED;
+    DSF_TRY(time_calls(j, 1, each));
+    (void)dsf_warmup_more(&j->warm, *each);
+    DSF_TRY(time_calls(j, j->n_frames, each));
+    *calls = (int)fmin(fmax(GROUP_NS / *each, 1), MOST_CALLS);
+    do DSF_TRY(time_calls(j, *calls, each));
+    while (dsf_warmup_more(&j->warm, *each));
+    return DSF_OK;
+}
+
+static dsf_status open_launches(job *j)
+{
+    DSF_TRY(open_launch(j, j->v, j->frame[0].args, &j->launch));
+    return open_launch(j, &j->op->variant[0], j->sample.args, &j->ref_launch);
+}
+
 static dsf_status time_all(job *j)
 {
     double each = 0;
-    DSF_TRY(open_launch(j, j->v, j->frame[0].args, &j->launch));
-    DSF_TRY(open_launch(j, &j->op->variant[0], j->sample.args, &j->ref_launch));
-    DSF_TRY(time_calls(j, j->n_frames, &each)); /* warm-up, and outputs everywhere */
-    double calls = fmin(fmax(GROUP_NS / each, 1), MOST_CALLS);
+    int calls = 0;
+    DSF_TRY(open_launches(j));
+    DSF_TRY(warm_up(j, &calls, &each));
     int64_t t0 = dsf_clock_ns();
     for (int r = 0; r < j->b->repeat; r++) {
         if (r >= LEAST_ROUNDS && dsf_clock_ns() - t0 > case_ns) break;
-        DSF_TRY(time_round(j, r, (int)calls, calls * each));
+        DSF_TRY(time_round(j, r, calls, calls * each));
     }
     return DSF_OK;
 }
@@ -226,18 +260,50 @@ static void print_row(job *j, double ref_whole, dsf_buf *text)
                 100 * dsf_samples_spread(&j->time), j->cost.bytes / t, j->cost.flops / t,
                 dsf_samples_median(&j->share), percent_at_best(j),
                 dsf_samples_median(&j->bf16_share), ref_whole / t);
+    dsf_bench_flags(text, &j->time, &j->warm);
+}
+
+static void identify(const job *j, dsf_buf *json)
+{
+    dsf_buf shape = {.max = 0};
+    dsf_bench_begin(j->b, json, "op");
+    dsf_json_add_cstr(json, "op", j->op->name);
+    dsf_json_add_cstr(json, "use", j->shape.use);
+    dsf_json_add_cstr(json, "variant", j->v->name);
+    print_shape(j, &shape);
+    dsf_json_add_cstr(json, "shape", shape.data);
+    dsf_buf_free(&shape);
+}
+
+/* The last frame that was timed: the reference's rows, the checked run's bits. */
+static void check_again(job *j)
+{
+    const dsf_frame *last = &j->frame[(j->next + j->n_frames - 1) % j->n_frames];
+    if (right(j, last) && hash_of(last) != j->hash) j->finding.rule = DSF_RULE_REPEAT;
+}
+
+static dsf_status pace_all(job *j)
+{
+    dsf_buf json = {.max = 0};
+    double each = 0;
+    int calls = 0;
+    DSF_TRY(open_launches(j));
+    DSF_TRY(warm_up(j, &calls, &each));
+    identify(j, &json);
+    dsf_bench_hash(&json, j->hash);
+    DSF_TRY(dsf_pace_case(j->b, &json));
+    while (dsf_pace_more()) {
+        DSF_TRY(time_calls(j, calls, &each));
+        DSF_TRY(dsf_pace_round(j->b, each, NULL));
+    }
+    check_again(j);
+    return j->finding.rule == DSF_RULE_NONE ? dsf_pace_done(j->b) : DSF_OK;
 }
 
 static dsf_status report(job *j)
 {
-    dsf_buf json = {.max = 0}, text = {.max = 0}, shape = {.max = 0};
-    dsf_bench_begin(j->b, &json, "op");
-    dsf_json_add_cstr(&json, "op", j->op->name);
-    dsf_json_add_cstr(&json, "use", j->shape.use);
-    dsf_json_add_cstr(&json, "variant", j->v->name);
-    print_shape(j, &shape);
-    dsf_json_add_cstr(&json, "shape", shape.data);
-    dsf_buf_free(&shape);
+    dsf_buf json = {.max = 0}, text = {.max = 0};
+    identify(j, &json);
     if (j->finding.rule != DSF_RULE_NONE) return refuse(j, &json, &text);
     int64_t n = j->shape.sizes.v[0], ref_rows = j->sample.sizes.v[0];
     double ref_whole = dsf_samples_median(&j->ref) * (double)n / (double)ref_rows;
@@ -247,6 +313,8 @@ static dsf_status report(job *j)
                     j->cost.bytes
             ? "memory"
             : "arithmetic";
+    dsf_bench_row(&json, "random operands, seed 1", -1, -1);
+    dsf_bench_hash(&json, j->hash);
     dsf_json_add_num(&json, "checked_worst", j->worst);
     dsf_json_add_num(&json, "bytes", j->cost.bytes);
     dsf_json_add_num(&json, "flops", j->cost.flops);
@@ -254,6 +322,7 @@ static dsf_status report(job *j)
     dsf_json_add_num(&json, "median_ns", dsf_samples_median(&j->time));
     dsf_json_add_num(&json, "spread", dsf_samples_spread(&j->time));
     dsf_json_add_int(&json, "rounds", j->time.n);
+    dsf_bench_stats(&json, &j->time, 1, &j->warm);
     dsf_limits_json(&json, &j->limits);
     dsf_json_add_cstr(&json, "limit", bound);
     dsf_bench_sample(&json, "percent", &j->share, 1);
@@ -275,10 +344,9 @@ static dsf_status measure(dsf_bench *b, const dsf_op *op, const dsf_variant *v, 
     j->finding = (dsf_finding){.operand = -1, .index = -1};
     dsf_status st = open_frames(j);
     if (st == DSF_OK) st = check(j);
-    if (st == DSF_OK && j->finding.rule == DSF_RULE_NONE) st = time_all(j);
-    if (st == DSF_OK && j->finding.rule == DSF_RULE_NONE)
-        (void)right(j, &j->frame[(j->next + j->n_frames - 1) % j->n_frames]);
-    if (st == DSF_OK) st = report(j);
+    if (st == DSF_OK && j->finding.rule == DSF_RULE_NONE) st = b->paced ? pace_all(j) : time_all(j);
+    if (st == DSF_OK && j->finding.rule == DSF_RULE_NONE && !b->paced) check_again(j);
+    if (st == DSF_OK && (j->finding.rule != DSF_RULE_NONE || !b->paced)) st = report(j);
     close_job(j);
     dsf_mem_free(j);
     return st;

@@ -147,9 +147,7 @@ static dsf_status check_ref(job *j, dsf_frame *inputs)
     dsf_finding finding = {.operand = -1, .index = -1};
     j->c->against = "ref";
     dsf_frame_copy(&j->want, inputs, NULL);
-    j->want.fp8_sum = (j->v->needs & DSF_FP8_SUM) != 0;
-    j->want.bf16_sum = (j->v->needs & DSF_BF16_SUM) != 0;
-    j->want.bf16_sum = (j->v->needs & DSF_BF16_SUM) != 0;
+    dsf_frame_allow(&j->want, j->v);
     DSF_TRY(dsf_run_frame(&op->variant[0], &j->want, 0xFF, j->d->b->pool, &finding));
     for (int i = 0; i < op->n_operands && finding.rule == DSF_RULE_NONE; i++)
         if (op->operand[i].dir != DSF_IN && dsf_frame_tensor(&j->got, i)->rank > 0)

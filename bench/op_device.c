@@ -3,14 +3,15 @@
 #include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "device_bench.h"
 #include "device_shapes.h"
+#include "pace.h"
 
-enum { MOST_FRAMES = 32, MOST_CALLS = 256, LEAST_ROUNDS = 3, MARK_FROM = 3, MARK_TO = 4 };
+enum { MOST_FRAMES = 32, MOST_CALLS = 256, LEAST_ROUNDS = 5, MARK_FROM = 3, MARK_TO = 4 };
 /* Operands rotate until four times the L2 lies between two uses of one. */
 static const double caches = 4, frame_bytes_most = 40e9;
 static const double graph_us = 2000,
@@ -30,6 +31,8 @@ typedef struct {
     dsf_cost cost;
     dsf_device_check check;
     dsf_samples time, copy, read; /* us a call; bytes a second */
+    dsf_warmup warm;
+    double capture_ns; /* of the group of launches into a graph */
 } job;
 
 static int64_t rows_of(const job *j)
@@ -97,19 +100,63 @@ static dsf_status capture(job *j, int calls)
     return dsf_device_wait(j->d->device);
 }
 
+/* Groups until two agree. */
+static dsf_status warm_up(job *j)
+{
+    double us = 0;
+    j->warm.most = j->d->b->paced ? DSF_WARMUPS_PACED : 0;
+    do DSF_TRY(time_once(j, &us));
+    while (dsf_warmup_more(&j->warm, 1e3 * us));
+    return DSF_OK;
+}
+
+static void begin_line(const job *j, dsf_buf *json)
+{
+    dsf_buf shape = {.max = 0};
+    for (size_t i = 0; i < strlen(j->op->dims); i++)
+        dsf_buf_fmt(&shape, "%s%c=%lld", i ? " " : "", j->op->dims[i], (long long)j->sizes.v[i]);
+    dsf_bench_begin(j->d->b, json, "op_device");
+    dsf_bench_device_json(j->d, json);
+    dsf_json_add_cstr(json, "op", j->op->name);
+    dsf_json_add_cstr(json, "use", j->shape->use);
+    dsf_json_add_cstr(json, "variant", j->v ? j->v->name : "none");
+    dsf_json_add_int(json, "rows", rows_of(j));
+    dsf_json_add_cstr(json, "shape", shape.data ? shape.data : "");
+    dsf_buf_free(&shape);
+}
+
+/* Groups that another process starts. */
+static dsf_status pace_all(job *j)
+{
+    dsf_buf json = {.max = 0};
+    double us = 0;
+    begin_line(j, &json);
+    DSF_TRY(dsf_pace_case(j->d->b, &json));
+    while (dsf_pace_more()) {
+        DSF_TRY(time_once(j, &us));
+        DSF_TRY(dsf_pace_round(j->d->b, 1e3 * us, NULL));
+    }
+    return dsf_pace_done(j->d->b);
+}
+
 static dsf_status time_all(job *j)
 {
     double us = 0;
     DSF_TRY(dsf_device_new(j->d->device, &j->scratch,
                            j->v->scratch ? j->v->scratch(j->frame[0].args) : 0));
     DSF_TRY(queue(j, j->n_frames)); /* warm-up, without a graph; the check was one too */
+    int64_t t0 = dsf_clock_ns();
     DSF_TRY(capture(j, j->n_frames));
     DSF_TRY(time_once(j, &us));
     int calls = (int)fmin(ceil(graph_us / us / j->n_frames) * j->n_frames, MOST_CALLS);
     if (calls > j->calls) {
+        t0 = dsf_clock_ns();
         DSF_TRY(capture(j, calls));
-        DSF_TRY(time_once(j, &us));
     }
+    j->capture_ns = (double)(dsf_clock_ns() - t0);
+    DSF_TRY(warm_up(j));
+    if (j->d->b->paced) return pace_all(j);
+    us = 1e-3 * j->warm.last;
     double rounds = fmax(fmin(j->d->b->repeat, case_us / (us * j->calls)), LEAST_ROUNDS);
     for (int r = 0; r < (int)rounds; r++) {
         if (r % 2) DSF_TRY(dsf_bench_device_rates(j->d, &j->copy, &j->read));
@@ -162,21 +209,6 @@ static void check_json(const job *j, dsf_buf *json)
     dsf_json_end(json, '}');
 }
 
-static void begin_line(const job *j, dsf_buf *json)
-{
-    dsf_buf shape = {.max = 0};
-    for (size_t i = 0; i < strlen(j->op->dims); i++)
-        dsf_buf_fmt(&shape, "%s%c=%lld", i ? " " : "", j->op->dims[i], (long long)j->sizes.v[i]);
-    dsf_bench_begin(j->d->b, json, "op_device");
-    dsf_bench_device_json(j->d, json);
-    dsf_json_add_cstr(json, "op", j->op->name);
-    dsf_json_add_cstr(json, "use", j->shape->use);
-    dsf_json_add_cstr(json, "variant", j->v ? j->v->name : "none");
-    dsf_json_add_int(json, "rows", rows_of(j));
-    dsf_json_add_cstr(json, "shape", shape.data ? shape.data : "");
-    dsf_buf_free(&shape);
-}
-
 static dsf_status refuse(job *j, const char *why)
 {
     dsf_buf json = {.max = 0}, text = {.max = 0};
@@ -204,6 +236,9 @@ static dsf_status report(job *j)
     else
         dsf_json_add_int(&json, "nodes_a_launch", dsf_device_graph_nodes(j->graph) / j->calls);
     dsf_bench_sample(&json, "us", &j->time, 1);
+    dsf_json_add_num(&json, "median_ns", 1e3 * s.us);
+    dsf_bench_stats(&json, &j->time, 1e3, &j->warm);
+    dsf_json_add_num(&json, "capture_ns", j->capture_ns);
     dsf_json_add_num(&json, "gb_s", s.gb_s);
     dsf_json_add_num(&json, "tflops", s.tflops);
     dsf_json_begin(&json, "ceiling", '{');
@@ -218,6 +253,7 @@ static dsf_status report(job *j)
                 j->op->name, j->shape->use, j->v->name, (long long)rows_of(j), s.us,
                 100 * dsf_samples_spread(&j->time), s.gb_s, s.tflops, s.physical, s.of_copy,
                 j->eager[0] ? " launched one by one" : "");
+    dsf_bench_flags(&text, &j->time, &j->warm);
     return dsf_bench_emit(j->d->b, &json, &text);
 }
 
@@ -229,7 +265,7 @@ static dsf_status measure_job(job *j)
     if (j->v->accepts && !j->v->accepts(j->frame[0].args)) return DSF_OK;
     DSF_TRY(dsf_bench_device_check(j->d, j->v, &j->frame[0], &j->check));
     if (!j->check.why[0]) DSF_TRY(time_all(j));
-    return report(j);
+    return j->d->b->paced && !j->check.why[0] ? DSF_OK : report(j);
 }
 
 /* v NULL: the one that the plan would take. What fails is reported and the next one measured,

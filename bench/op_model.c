@@ -1,7 +1,6 @@
 /* Elements of an fp8 product, recomputed as the tensor core adds (ops/fp8_sum.h): the same bits, if
  * the kernel takes blocks of 32 in ascending order, each from zero and added by an FMA. */
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "device_bench.h"

@@ -1,5 +1,4 @@
 /* Prefill of a GPU: one chunk at a depth, on some layers of the released model. */
-#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -88,30 +87,27 @@ static void begin_line(const job *j, dsf_buf *json)
     dsf_synthetic_describe(&j->s, json);
     dsf_json_add_int(json, "chunk", j->chunk);
     dsf_json_add_int(json, "context", j->depth);
+    dsf_json_add_int(json, "batch", 1);
+    dsf_json_add_cstr(json, "prefill", "exact");
+    dsf_json_add_raw(json, "acceptance", "null");
     dsf_json_add_cstr(json, "context_is", "random valid records in every cache, no real prefill");
-}
-
-static dsf_status refuse(job *j)
-{
-    dsf_buf json = {.max = 0}, text = {.max = 0};
-    begin_line(j, &json);
-    dsf_json_add_cstr(&json, "refused", "two halves of the chunk give other logits than the chunk");
-    dsf_buf_fmt(&text, "prefill at %lld: REFUSED: two halves of the chunk give other logits",
-                (long long)j->depth);
-    j->s.d.b->refused++;
-    return dsf_bench_emit(j->s.d.b, &json, &text);
 }
 
 static dsf_status report(job *j)
 {
     dsf_buf json = {.max = 0}, text = {.max = 0};
-    if (j->hash[0] != j->hash[1]) return refuse(j);
+    begin_line(j, &json);
+    if (j->hash[0] != j->hash[1])
+        return dsf_bench_refuse(j->s.d.b, "prefill",
+                                "two halves of the chunk give other logits than the chunk", &json);
     const figures f = figures_of(j);
     int layers = j->s.synthetic.config.n_layers;
-    begin_line(j, &json);
     dsf_json_add_cstr(&json, "checked",
                       "last row's logits equal those of two passes of half a chunk");
+    dsf_bench_hash(&json, j->hash[0]);
     dsf_bench_sample(&json, "device_us", &j->device, 1);
+    dsf_json_add_num(&json, "median_ns", 1e3 * f.us);
+    dsf_bench_stats(&json, &j->device, 1e3, NULL);
     dsf_bench_sample(&json, "wall_us", &j->wall, 1);
     dsf_bench_sample(&json, "copy_gb_s", &j->copy, 1e-9);
     dsf_bench_sample(&json, "read_gb_s", &j->read, 1e-9);

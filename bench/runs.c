@@ -17,20 +17,35 @@ dsf_status dsf_bench_prompt(int32_t **ids, int64_t n, int64_t vocab, uint64_t se
     return DSF_OK;
 }
 
-dsf_status dsf_bench_feed(dsf_session *s, const int32_t *ids, int64_t n, dsf_division *d,
-                          double *ns)
+/* Passes until nothing is queued in any of the sessions. */
+static dsf_status drain(dsf_session *const *s, int n, dsf_division *d, double *ns)
 {
-    dsf_engine *e = s->engine;
-    DSF_TRY(dsf_session_feed(s, ids, (size_t)n));
-    while (dsf_session_queued(s) > 0) {
+    dsf_engine *e = s[0]->engine;
+    for (;;) {
+        int64_t queued = 0;
+        for (int i = 0; i < n; i++) queued += dsf_session_queued(s[i]);
+        if (queued == 0) return DSF_OK;
         if (d) dsf_division_reset(e);
         int64_t t0 = dsf_clock_ns();
-        DSF_TRY(dsf_engine_step(e, &s, 1, NULL));
+        DSF_TRY(dsf_engine_step(e, s, (size_t)n, NULL));
         double wall = (double)(dsf_clock_ns() - t0);
         if (d) dsf_division_add(d, e, wall);
         if (ns) *ns += wall;
     }
-    return DSF_OK;
+}
+
+dsf_status dsf_bench_feed(dsf_session *s, const int32_t *ids, int64_t n, dsf_division *d,
+                          double *ns)
+{
+    DSF_TRY(dsf_session_feed(s, ids, (size_t)n));
+    return drain(&s, 1, d, ns);
+}
+
+dsf_status dsf_bench_feed_all(dsf_session *const *s, const int32_t *ids, int n, dsf_division *d,
+                              double *ns)
+{
+    for (int i = 0; i < n; i++) DSF_TRY(dsf_session_feed(s[i], &ids[i], 1));
+    return drain(s, n, d, ns);
 }
 
 dsf_status dsf_bench_adopt(dsf_session *to, const dsf_session *from)

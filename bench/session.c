@@ -1,10 +1,13 @@
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "bench.h"
+
+static const double noisy_percent = 2;
 
 /* The value after "key : " of the first such line of a file under /proc; false when there is none.
  */
@@ -91,6 +94,71 @@ void dsf_bench_sample(dsf_buf *json, const char *key, const dsf_samples *s, doub
     dsf_json_add_num(json, "spread", dsf_samples_spread(s));
     dsf_json_add_int(json, "n", s->n);
     dsf_json_end(json, '}');
+}
+
+static double cv_percent(const dsf_samples *s)
+{
+    return 100 * dsf_samples_sd(s) / fabs(dsf_samples_mean(s));
+}
+
+void dsf_bench_stats(dsf_buf *json, const dsf_samples *s, double scale, const dsf_warmup *w)
+{
+    static const struct {
+        const char *key;
+        double p;
+    } percentile[] = {{"p50", 0.5}, {"p90", 0.9}, {"p95", 0.95}, {"p99", 0.99}};
+    double interval[2];
+    dsf_samples_interval(s, 0.95, interval);
+    dsf_json_begin(json, "interval", '[');
+    for (int i = 0; i < 2; i++) dsf_json_add_num(json, NULL, interval[i] * scale);
+    dsf_json_end(json, ']');
+    dsf_json_add_num(json, "sd", dsf_samples_sd(s) * scale);
+    dsf_json_add_num(json, "cv_percent", cv_percent(s));
+    dsf_json_add_bool(json, "noisy", cv_percent(s) > noisy_percent);
+    dsf_json_add_num(json, "min", dsf_samples_at(s, 0) * scale);
+    dsf_json_add_num(json, "max", dsf_samples_at(s, 1) * scale);
+    for (size_t i = 0; i < sizeof percentile / sizeof *percentile; i++)
+        if (dsf_samples_tell(s, percentile[i].p))
+            dsf_json_add_num(json, percentile[i].key, dsf_samples_at(s, percentile[i].p) * scale);
+    if (!w) return;
+    dsf_json_add_int(json, "warmups", w->runs);
+    dsf_json_add_bool(json, "settled", w->settled);
+    dsf_json_add_num(json, "first_ns", w->first);
+}
+
+void dsf_bench_flags(dsf_buf *text, const dsf_samples *s, const dsf_warmup *w)
+{
+    if (w && !w->settled) dsf_buf_str(text, " unsettled");
+    if (cv_percent(s) > noisy_percent) dsf_buf_str(text, " noisy");
+}
+
+void dsf_bench_hash(dsf_buf *json, uint64_t hash)
+{
+    char text[20];
+    (void)snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+    dsf_json_add_cstr(json, "output_hash", text);
+}
+
+static void add_count(dsf_buf *json, const char *key, int64_t n)
+{
+    if (n < 0)
+        dsf_json_add_raw(json, key, "null");
+    else
+        dsf_json_add_int(json, key, n);
+}
+
+void dsf_bench_row(dsf_buf *json, const char *weights, int64_t batch, int64_t context)
+{
+    char mhz[64];
+    bool there = proc_line("/proc/cpuinfo", "cpu MHz", mhz, sizeof mhz);
+    dsf_json_add_raw(json, "driver", "null");
+    dsf_json_add_num(json, "clock_mhz", there ? strtod(mhz, NULL) : NAN);
+    dsf_json_add_cstr(json, "weights", weights);
+    add_count(json, "batch", batch);
+    add_count(json, "context", context);
+    dsf_json_add_raw(json, "graphs", "null");
+    dsf_json_add_raw(json, "acceptance", "null");
+    dsf_json_add_raw(json, "percent_of_physical", "null");
 }
 
 static void compare(dsf_bench *b, dsf_buf *json, dsf_buf *text)

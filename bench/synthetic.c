@@ -5,11 +5,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "model.h"
 #include "ops/fill.h"
-#include "ops/index.h"
 
-enum { MARK_FROM = 5, MARK_TO = 6 };
+enum { MARK_FROM = 5, MARK_TO = 6, SHOWN = 20 };
 
 /* Ids without repetition before and after every place that a session is put to. */
 static void fill_ids(dsf_session *s, uint64_t seed)
@@ -139,40 +137,6 @@ dsf_status dsf_synthetic_hash(const dsf_bench_synthetic *s, int n, uint64_t *has
     return DSF_OK;
 }
 
-/* By shapes alone, for the rows of the pass: the views in the plan's arguments are those of the
- * last pass. Of index keys those that are visible at its end, not all that there is room for. */
-static dsf_cost cost_of(const dsf_bench_synthetic *s, const dsf_step *step)
-{
-    union {
-        uint8_t bytes[2048];
-        dsf_index_topk_args index;
-        dsf_tensor align;
-    } args;
-    if (!step->op->cost || step->op->args_size > sizeof args) return (dsf_cost){0, 0};
-    memcpy(args.bytes, s->engine->plan->args + step->args, step->op->args_size);
-    for (int k = 0; k < step->op->n_operands; k++) dsf_op_operand(step->op, &args, k)->data = NULL;
-    if (step->op == &dsf_op_index_topk) {
-        int64_t visible = s->session[0]->n / args.index.ratio, *entries = &args.index.keys.dim[1];
-        *entries = visible < *entries ? visible : *entries;
-    }
-    return step->op->cost(&args);
-}
-
-static int op_of(dsf_synthetic_times *t, const dsf_step *step)
-{
-    int i = 0;
-    while (i < t->n_ops && (strcmp(t->op[i].op, step->op->name) != 0 ||
-                            strcmp(t->op[i].variant, step->variant->name) != 0))
-        i++;
-    if (i == DSF_TIMES_OPS) return i - 1;
-    if (i == t->n_ops) {
-        t->op[i].op = step->op->name;
-        t->op[i].variant = step->variant->name;
-        t->n_ops++;
-    }
-    return i;
-}
-
 static void add_time(dsf_synthetic_time *t, double us)
 {
     t->us += us;
@@ -186,12 +150,13 @@ void dsf_synthetic_add(dsf_bench_synthetic *s, dsf_synthetic_times *t)
         const dsf_step *step = &p->step[i];
         double us = 1e-3 * (double)s->step_ns[i];
         if (s->step_ns[i] == 0) continue; /* no rows in this pass */
-        dsf_cost c = cost_of(s, step);
-        int op = op_of(t, step);
+        dsf_cost c = dsf_division_cost(p, step, s->session[0]->n);
+        dsf_division_part *part = dsf_division_of(&t->ops, step);
         bool inside = step->layer >= 0 && step->layer < DSF_MAX_LAYERS;
-        t->op[op].bytes += c.bytes;
-        t->op[op].flops += c.flops;
-        add_time(&t->op[op].time, us);
+        part->bytes += c.bytes;
+        part->flops += c.flops;
+        part->ns += (double)s->step_ns[i];
+        part->steps++;
         add_time(inside ? &t->layer[step->layer] : &t->outside, us);
         add_time(&t->all, us);
         s->step_ns[i] = 0;
@@ -204,6 +169,11 @@ double dsf_synthetic_part(const dsf_synthetic_times *t, dsf_synthetic_time part,
     if (t->all.steps == 0) return 0;
     double each = fmax((t->all.us - total_us * t->passes) / (double)t->all.steps, 0);
     return fmax(part.us - each * (double)part.steps, 0) / t->passes;
+}
+
+static double part_us(const dsf_synthetic_times *t, const dsf_division_part *p, double total_us)
+{
+    return dsf_synthetic_part(t, (dsf_synthetic_time){1e-3 * p->ns, p->steps}, total_us);
 }
 
 static void layers_json(const dsf_bench_synthetic *s, const dsf_synthetic_times *t, double total_us,
@@ -233,16 +203,17 @@ void dsf_synthetic_json(const dsf_bench_synthetic *s, const dsf_synthetic_times 
     layers_json(s, t, total_us, json);
     dsf_json_add_num(json, "outside_us", dsf_synthetic_part(t, t->outside, total_us));
     dsf_json_begin(json, "operations", '[');
-    for (int i = 0; i < t->n_ops; i++) {
-        double us = dsf_synthetic_part(t, t->op[i].time, total_us);
+    for (int i = 0; i < t->ops.n; i++) {
+        const dsf_division_part *p = &t->ops.part[i];
+        double us = part_us(t, p, total_us);
         dsf_json_begin(json, NULL, '{');
-        dsf_json_add_cstr(json, "op", t->op[i].op);
-        dsf_json_add_cstr(json, "variant", t->op[i].variant);
+        dsf_json_add_cstr(json, "op", p->op);
+        dsf_json_add_cstr(json, "variant", p->variant);
         dsf_json_add_num(json, "us", us);
         dsf_json_add_num(json, "percent", 100 * us / total_us);
-        dsf_json_add_num(json, "steps", (double)t->op[i].time.steps / passes);
-        dsf_json_add_num(json, "gb_s", us > 0 ? 1e-3 * t->op[i].bytes / passes / us : 0);
-        dsf_json_add_num(json, "tflops", us > 0 ? 1e-6 * t->op[i].flops / passes / us : 0);
+        dsf_json_add_num(json, "steps", (double)p->steps / passes);
+        dsf_json_add_num(json, "gb_s", us > 0 ? 1e-3 * p->bytes / passes / us : 0);
+        dsf_json_add_num(json, "tflops", us > 0 ? 1e-6 * p->flops / passes / us : 0);
         dsf_json_end(json, '}');
     }
     dsf_json_end(json, ']');
@@ -250,23 +221,16 @@ void dsf_synthetic_json(const dsf_bench_synthetic *s, const dsf_synthetic_times 
 
 void dsf_synthetic_text(const dsf_synthetic_times *t, double total_us, dsf_buf *text)
 {
-    bool shown[DSF_TIMES_OPS] = {false};
+    dsf_division sorted = t->ops;
     double passes = t->passes ? t->passes : 1;
-    for (int k = 0; k < t->n_ops && k < 20; k++) {
-        int best = -1;
-        double most = -1;
-        for (int i = 0; i < t->n_ops; i++) {
-            double us = dsf_synthetic_part(t, t->op[i].time, total_us);
-            if (shown[i] || us <= most) continue;
-            best = i;
-            most = us;
-        }
-        shown[best] = true;
+    dsf_division_sort(&sorted);
+    for (int i = 0; i < sorted.n && i < SHOWN; i++) {
+        const dsf_division_part *p = &sorted.part[i];
+        double us = part_us(t, p, total_us);
         dsf_buf_fmt(text, "\n    %-14s %-7s %5.1f steps %10.1f us %5.1f%% %8.1f GB/s %7.1f TFLOPS",
-                    t->op[best].op, t->op[best].variant, (double)t->op[best].time.steps / passes,
-                    most, 100 * most / total_us,
-                    most > 0 ? 1e-3 * t->op[best].bytes / passes / most : 0,
-                    most > 0 ? 1e-6 * t->op[best].flops / passes / most : 0);
+                    p->op, p->variant, (double)p->steps / passes, us, 100 * us / total_us,
+                    us > 0 ? 1e-3 * p->bytes / passes / us : 0,
+                    us > 0 ? 1e-6 * p->flops / passes / us : 0);
     }
 }
 

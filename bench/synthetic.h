@@ -5,7 +5,7 @@
 
 #include "device_bench.h"
 #include "limits.h"
-#include "serve/engine.h"
+#include "model.h"
 #include "synthetic_config.h"
 
 typedef struct {
@@ -44,8 +44,6 @@ DSF_MUST dsf_status dsf_synthetic_hash(const dsf_bench_synthetic *s, int n, uint
 
 /* --- where the time of timed passes went --- */
 
-enum { DSF_TIMES_OPS = 64 };
-
 /* Of one layer or operation, sums over all timed passes. */
 typedef struct {
     double us;
@@ -54,12 +52,8 @@ typedef struct {
 
 typedef struct {
     dsf_synthetic_time layer[DSF_MAX_LAYERS], outside, all; /* outside: embedding, head */
-    struct {
-        const char *op, *variant;
-        dsf_synthetic_time time;
-        double bytes, flops;
-    } op[DSF_TIMES_OPS];
-    int n_ops, passes;
+    dsf_division ops;
+    int passes;
 } dsf_synthetic_times;
 
 /* Microseconds a pass of this part when the whole pass takes total_us. Steps timed one by one wait

@@ -32,6 +32,7 @@ options_of() {
     tsan) echo "-Dcuda=disabled -Db_sanitize=thread -Dtests=disabled -Dfuzz=disabled" ;;
     fuzz) # the libraries too tell the fuzzer what they reached
         echo "-Dcuda=disabled -Db_sanitize=address,undefined -Db_lundef=false -Dc_args=-fsanitize=fuzzer-no-link -Dfuzz=enabled -Dtests=disabled" ;;
+    gpu) echo "-Dcuda=enabled -Dtests=disabled -Dfuzz=disabled --buildtype=release" ;;
     debug-*) echo "-Dwerror=true -Dcuda=disabled --buildtype=debug" ;;
     release-*) echo "-Dwerror=true -Dcuda=disabled --buildtype=release -Db_lto=true" ;;
     *) echo "no configuration $1" >&2; return 1 ;;

@@ -72,7 +72,7 @@ def faults_of_check(name, check, sources):
         yield f"{name}: the harness has no case {rest}"
     elif kind == "sees" and rest not in sources["table"]:
         yield f"{name}: sees {rest}, which is no mutant"
-    elif kind not in ("unit", "harness", "sees", "graft", "free", "states", "checkops"):
+    elif kind not in ("unit", "harness", "sees", "graft", "free", "states", "checkops", "bench"):
         yield f"{name}: no check is called {kind}"
 
 
@@ -116,6 +116,10 @@ def record(results):
     absent = [r[0] for r in table if r[0] not in last]
     if absent:
         print(f"not recorded: {len(absent)} mutants without a result; run them all")
+        return 1
+    trees = sorted({last[r[0]][6] for r in table})
+    if len(trees) > 1:
+        print(f"not recorded: results of {len(trees)} trees ({', '.join(trees)}); run them all on one")
         return 1
     lines = ["# Written by ci/mutants --record: mutant, check, verdict, words, others that see it, seconds, commit."]
     lines += ["\t".join(last[r[0]]) for r in table]

@@ -1,34 +1,34 @@
 /* dsf bench: measurements as ratios. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
-#include "bench/bench.h"
-#include "config.h"
-#include "inputs.h"
+#include "bench_measure.h"
 
-enum { MOST_CONTEXTS = 32 };
-
-typedef struct {
-    input_options in;
-    const char *what, *op, *shape, *variant, *synthetic, *json_out, *conditions, *baseline, *file;
-    int64_t repeat, rows, tokens, ref_tokens, engram_vocab;
-    opt_list at, batch;
-    bool json;
-    dsf_buf lines; /* for --json-out */
-} options;
+enum { LEAST_REPEAT = 5 };
 
 static void take_line(void *ud, const char *json, const char *text)
 {
-    options *o = ud;
-    if (json && o->json_out) {
+    bench_options *o = ud;
+    if (json) {
         dsf_buf_str(&o->lines, json);
         dsf_buf_char(&o->lines, '\n');
     }
-    if (o->json && json) (void)printf("%s\n", json);
-    if (!o->json) (void)printf("%s\n", text);
+    if (o->format == DSF_FORMAT_JSON && json) (void)printf("%s\n", json);
+    if (o->format == DSF_FORMAT_TABLE) (void)printf("%s\n", text);
     (void)fflush(stdout);
+}
+
+/* What is printed and written when all lines are there. */
+static dsf_status put_out(const bench_options *o)
+{
+    dsf_buf out = {.max = 0};
+    if (o->paced) return DSF_OK;
+    if (o->json_out) DSF_TRY(dsf_inputs_write(o->json_out, &o->lines));
+    if (o->format == DSF_FORMAT_TABLE || o->format == DSF_FORMAT_JSON) return DSF_OK;
+    dsf_status st = dsf_format_rows(&o->lines, o->format, &out);
+    if (st == DSF_OK) st = dsf_inputs_print(&out);
+    dsf_buf_free(&out);
+    return st;
 }
 
 static void show_progress(void *ud, const char *name, int64_t done, int64_t total)
@@ -46,170 +46,92 @@ static dsf_status open_baseline(const char *path, dsf_baseline **out)
     return st;
 }
 
-/* Numbers above 0; `otherwise` when there are none. */
-static dsf_status parse_numbers(const char *name, const opt_list *list, int64_t otherwise,
-                                int64_t *at, int *n)
+static dsf_status check(const bench_options *o)
 {
-    *n = list->n ? list->n : 1;
-    at[0] = otherwise;
-    if (list->n > MOST_CONTEXTS)
-        return DSF_FAIL(DSF_EINVAL, "%s: %d numbers, at most %d", name, list->n, MOST_CONTEXTS);
-    for (int i = 0; i < list->n; i++) {
-        char *end = NULL;
-        at[i] = strtoll(list->item[i], &end, 10);
-        if (end == list->item[i] || *end || at[i] < 1)
-            return DSF_FAIL(DSF_EINVAL, "%s: \"%s\" is no number above 0", name, list->item[i]);
-    }
-    return DSF_OK;
-}
-
-static dsf_status measure_dump(dsf_bench *b, dsf_bench_model_options *m)
-{
-    if (m->engine.chunk == 0) m->engine.chunk = 512;
-#if HAVE_HDF5
-    return dsf_bench_dump(b, m);
-#else
-    (void)b;
-    return DSF_FAIL(DSF_ENOTSUP, "bench dump: this build has no HDF5");
-#endif
-}
-
-static dsf_status measure_model(dsf_bench *b, options *o)
-{
-    const char *accept[33];
-    int64_t at[MOST_CONTEXTS];
-    dsf_bench_model_options m = {.context = at, .ref_tokens = o->ref_tokens, .file = o->file};
-    if (!o->in.model) return DSF_FAIL(DSF_EINVAL, "%s needs a model folder", o->what);
-    bool dump = strcmp(o->what, "dump") == 0;
-    DSF_TRY(dsf_inputs_options(&o->in, dump ? "exact" : "cone", &m.engine, accept));
-    m.engine.threads = b->host.threads;
-    DSF_TRY(parse_numbers("--at", &o->at, 128, at, &m.n_contexts));
-    bool decode = strcmp(o->what, "decode") == 0;
-    m.tokens = o->tokens ? o->tokens : decode ? 32 : dump ? 4096 : 512;
-    if (dump) return measure_dump(b, &m);
-    if (decode) return dsf_bench_decode(b, &m);
-    return strcmp(o->what, "prefill") == 0 ? dsf_bench_prefill(b, &m) : dsf_bench_memory(b, &m);
-}
-
-static bool on_device(const options *o)
-{
-    return o->in.backend && strcmp(o->in.backend, "cuda") == 0;
-}
-
-static dsf_status measure_op(dsf_bench *b, const options *o)
-{
-    const dsf_bench_op_options op = {
-        .glob = o->op, .shape = o->shape, .rows = o->rows, .variant = o->variant};
-    if (!on_device(o)) return dsf_bench_op(b, &op);
-#if HAVE_CUDA
-    return dsf_bench_op_device(b, &op);
-#else
-    return DSF_FAIL(DSF_ENOTSUP, "--backend cuda: this build has no CUDA kernels");
-#endif
-}
-
-static dsf_status measure_synthetic(dsf_bench *b, const options *o)
-{
-    int64_t at[MOST_CONTEXTS], batch[MOST_CONTEXTS];
-    dsf_bench_synthetic_options s = {.layers = o->synthetic,
-                                     .engram_vocab = o->engram_vocab,
-                                     .context = at,
-                                     .batch = batch,
-                                     .chunk = o->in.chunk ? o->in.chunk : 8192};
-    if (!on_device(o))
-        return DSF_FAIL(DSF_EINVAL, "--synthetic: weights are made on a GPU, with --backend cuda");
-    DSF_TRY(parse_numbers("--at", &o->at, 4096, at, &s.n_contexts));
-    DSF_TRY(parse_numbers("--batch", &o->batch, 1, batch, &s.n_batches));
-#if HAVE_CUDA
-    if (strcmp(o->what, "decode") == 0) return dsf_bench_decode_device(b, &s);
-    if (strcmp(o->what, "prefill") == 0) return dsf_bench_prefill_device(b, &s);
-    return DSF_FAIL(DSF_EINVAL, "--synthetic: for decode and prefill, not for %s", o->what);
-#else
-    (void)b;
-    return DSF_FAIL(DSF_ENOTSUP, "--backend cuda: this build has no CUDA kernels");
-#endif
-}
-
-static dsf_status measure(dsf_bench *b, options *o)
-{
-    if (strcmp(o->what, "ceiling") == 0) return dsf_bench_ceiling(b);
-    if (strcmp(o->what, "op") == 0) return measure_op(b, o);
-    return o->synthetic ? measure_synthetic(b, o) : measure_model(b, o);
-}
-
-static dsf_status run(options *o, dsf_bench *b)
-{
-    static const char *const kinds[] = {"ceiling", "op",   "decode", "prefill",
-                                        "memory",  "dump", "serve",  "comm"};
-    enum { BUILT = 6, KINDS = 8 };
-    int k = 0;
-    while (k < KINDS && strcmp(o->what, kinds[k]) != 0) k++;
-    if (k == KINDS) {
-        const char *near = dsf_cmd_nearest(o->what, kinds, BUILT);
-        return DSF_FAIL(DSF_EINVAL,
-                        "nothing to measure is called \"%s\"; meant %s? (ceiling, op, decode, "
-                        "prefill, memory, dump)",
-                        o->what, near ? near : "op");
-    }
-    if (k >= BUILT)
-        return DSF_FAIL(DSF_ENOTSUP, "bench %s: this version has no such code yet", o->what);
-    if (o->repeat < 0 || o->repeat > DSF_BENCH_SAMPLES)
-        return DSF_FAIL(DSF_EINVAL, "--repeat %lld: 1 to %d", (long long)o->repeat,
+    DSF_TRY(bench_check_kind(o->what));
+    if (o->repeat && (o->repeat < LEAST_REPEAT || o->repeat > DSF_BENCH_SAMPLES))
+        return DSF_FAIL(DSF_EINVAL, "--repeat %lld: %d to %d", (long long)o->repeat, LEAST_REPEAT,
                         (int)DSF_BENCH_SAMPLES);
-    DSF_TRY(dsf_inputs_check_out(o->json_out, NULL, 0));
-    bool memory = strcmp(o->what, "memory") == 0, dump = strcmp(o->what, "dump") == 0;
-    bool prompts = dump || strcmp(o->what, "prefill") == 0;
-    b->out = (dsf_bench_out){take_line, show_progress, o};
-    b->repeat = o->repeat ? (int)o->repeat : prompts ? 5 : on_device(o) ? 25 : 101;
-    b->conditions = o->conditions;
-    if (o->baseline) DSF_TRY(open_baseline(o->baseline, &b->baseline));
-    /* The memory of the process is what `memory` measures: no buffer beside it. */
-    bool host_rates = !memory && !dump && !on_device(o);
-    DSF_TRY(dsf_bench_open(b, (int)o->in.threads, host_rates ? (size_t)2 << 30 : 0));
-    DSF_TRY(measure(b, o));
-    return o->json_out ? dsf_inputs_write(o->json_out, &o->lines) : DSF_OK;
+    if (o->least_change < 0 || o->least_change > 1000)
+        return DSF_FAIL(DSF_EINVAL, "--least-change %g: above 0, to 1000", o->least_change);
+    return dsf_inputs_check_out(o->json_out, NULL, 0);
 }
+
+static dsf_status run(bench_options *o, dsf_bench *b)
+{
+    DSF_TRY(check(o));
+    if (o->format_word) DSF_TRY(dsf_format_parse(o->format_word, &o->format));
+    if (o->json || o->paced) o->format = DSF_FORMAT_JSON;
+    b->out = (dsf_bench_out){take_line, show_progress, o};
+    b->repeat = o->repeat ? (int)o->repeat : bench_default_repeat(o);
+    b->conditions = o->conditions;
+    b->paced = o->paced;
+    if (o->baseline && !o->paced) DSF_TRY(open_baseline(o->baseline, &b->baseline));
+    DSF_TRY(dsf_bench_open(b, (int)o->in.threads, bench_rate_buffer(o)));
+    DSF_TRY(bench_measure(b, o));
+    return put_out(o);
+}
+
+static bench_options given = {.ref_tokens = 4,
+                              .engram_vocab = 2700000,
+                              .gpus = 1,
+                              .rate = 4800, /* of an H200, by its datasheet */
+                              .file = "dsf-bench-dump.h5"};
+
+static const opt opts[] = {
+    {"--op", OPT_STRING, &given.op, "GLOB", "op: only operations of this name"},
+    {"--shape", OPT_STRING, &given.shape, "SIZES", "op: sizes in the order of the op's letters"},
+    {"--rows", OPT_INT, &given.rows, "N", "op: only cases of N rows; disk: rows a round (4096)"},
+    {"--variant", OPT_STRING, &given.variant, "GLOB",
+     "op on a GPU: these kernels (default: what a plan takes)"},
+    {"--at", OPT_LIST, &given.at, "N,N",
+     "decode: contexts to measure at (128); prefill: tokens before (0); --synthetic: 4096"},
+    {"--synthetic", OPT_STRING, &given.synthetic, "LAYERS",
+     "decode, prefill on a GPU: these layers of the released model, weights made there"},
+    {"--batch", OPT_LIST, &given.batch, "N,N", "decode: sequences a step (1)"},
+    {"--gpus", OPT_INT, &given.gpus, "N", "limits: devices that share the work (1)"},
+    {"--rate", OPT_NUMBER, &given.rate, "GB_S", "limits: what the memory of one reads (4800)"},
+    {"--engram-vocab", OPT_INT, &given.engram_vocab, "N",
+     "--synthetic: rows of an Engram table's column (2700000: 64M rows each)"},
+    {"--tokens", OPT_INT, &given.tokens, "N",
+     "decode: tokens at each (32); prompt of prefill (512), dump (4096)"},
+    {"--file", OPT_STRING, &given.file, "FILE", "dump: the file to write, and to remove again"},
+    {"--ref-tokens", OPT_INT, &given.ref_tokens, "N",
+     "tokens checked against the reference, whose time is the control (default 4)"},
+    {"--repeat", OPT_INT, &given.repeat, "N",
+     "rounds of each measurement, 5 or more (101; prefill, dump 5; load, disk 9); pairs (8)"},
+    {"--baseline", OPT_STRING, &given.baseline, "FILE",
+     "earlier lines to compare with: faster, slower (exit 1) or no difference"},
+    {"--baseline-program", OPT_STRING, &given.program, "DSF",
+     "another build to measure in alternation with: faster, slower (exit 1) or no difference"},
+    {"--least-change", OPT_NUMBER, &given.least_change, "PERCENT",
+     "--baseline-program: less is no difference (default 10; on a GPU 3)"},
+    {"--paced", OPT_FLAG, &given.paced, NULL,
+     "what --baseline-program starts: a round for each r on standard input"},
+    {"--conditions", OPT_STRING, &given.conditions, "TEXT", "words kept in every JSON line"},
+    {"--format", OPT_STRING, &given.format_word, "F",
+     "table, json, md, csv, sql (as llama-bench), ds4 (ds4-bench's columns; decode)"},
+    {"--json", OPT_FLAG, &given.json, NULL, "one JSON line a measurement: --format json"},
+    {"--json-out", OPT_STRING, &given.json_out, "FILE", "the same lines to FILE"},
+    INPUT_ENGINE_OPTS(given.in),
+};
 
 int dsf_cmd_bench(int argc, char **argv)
 {
-    options o = {.ref_tokens = 4, .engram_vocab = 2700000, .file = "dsf-bench-dump.h5"};
-    const opt opts[] = {
-        {"--op", OPT_STRING, &o.op, "GLOB", "op: only operations of this name"},
-        {"--shape", OPT_STRING, &o.shape, "SIZES", "op: sizes in the order of the op's letters"},
-        {"--rows", OPT_INT, &o.rows, "N", "op: only cases of N rows"},
-        {"--variant", OPT_STRING, &o.variant, "GLOB",
-         "op on a GPU: these kernels (default: what a plan takes)"},
-        {"--at", OPT_LIST, &o.at, "N,N",
-         "decode, --synthetic: contexts to measure at (128; --synthetic 4096)"},
-        {"--synthetic", OPT_STRING, &o.synthetic, "LAYERS",
-         "decode, prefill on a GPU: these layers of the released model, weights made there"},
-        {"--batch", OPT_LIST, &o.batch, "N,N", "decode --synthetic: sequences a step (1)"},
-        {"--engram-vocab", OPT_INT, &o.engram_vocab, "N",
-         "--synthetic: rows of an Engram table's column (2700000: 64M rows each)"},
-        {"--tokens", OPT_INT, &o.tokens, "N",
-         "decode: tokens at each (32); prompt of prefill (512), dump (4096)"},
-        {"--file", OPT_STRING, &o.file, "FILE", "dump: the file to write, and to remove again"},
-        {"--ref-tokens", OPT_INT, &o.ref_tokens, "N",
-         "tokens checked against the reference, whose time is the control (default 4)"},
-        {"--repeat", OPT_INT, &o.repeat, "N",
-         "rounds of each measurement (default 101; prefill, dump 5)"},
-        {"--baseline", OPT_STRING, &o.baseline, "FILE",
-         "earlier lines to compare with: faster, slower (exit 1) or no difference"},
-        {"--conditions", OPT_STRING, &o.conditions, "TEXT", "words kept in every JSON line"},
-        {"--json", OPT_FLAG, &o.json, NULL, "one JSON line a measurement"},
-        {"--json-out", OPT_STRING, &o.json_out, "FILE", "the same lines to FILE"},
-        INPUT_ENGINE_OPTS(o.in),
-    };
     const char *positional[2] = {NULL, NULL};
     const opt_spec spec = {
         .command = "bench",
-        .synopsis = "ceiling | op | decode MODEL | prefill MODEL | memory MODEL | dump MODEL",
+        .synopsis =
+            "ceiling | op | decode MODEL | prefill MODEL | load MODEL | disk MODEL | memory "
+            "MODEL | dump MODEL | limits [MODEL]",
         .about =
             "Measures speed beside this machine's own limits, measured between the runs.\n"
             "With --backend cuda: op, and decode and prefill of layers made there (--synthetic).\n"
             "Output is checked first: a wrong one is refused and not timed (exit 1).\n"
             "memory: resident bytes and arenas against the plan (exit 1 when over).\n"
-            "dump: time with a full dump and with statistics beside the run without.",
+            "load: a checkpoint from the disk and from the cache. disk: Engram rows at random.\n"
+            "dump: time with a full dump and with statistics beside the run without.\n"
+            "limits: what the model costs on paper. serve, comm: not in this version (exit 3).",
         .example = "dsf bench op --op 'linear_*' --rows 1 --json-out op.json",
         .opts = opts,
         .n_opts = sizeof opts / sizeof *opts,
@@ -218,13 +140,14 @@ int dsf_cmd_bench(int argc, char **argv)
         .n_required = 1};
     int code = dsf_opt_parse(&spec, argc, argv);
     if (code >= 0) return code;
-    o.what = positional[0];
-    o.in.model = positional[1];
+    given.what = positional[0];
+    given.argv = argv + 1;
+    given.in.model = positional[1];
     dsf_bench b = {.repeat = 0};
-    dsf_status st = run(&o, &b);
+    dsf_status st = run(&given, &b);
     dsf_bench_close(&b);
     dsf_baseline_close(b.baseline);
-    dsf_buf_free(&o.lines);
+    dsf_buf_free(&given.lines);
     if (st != DSF_OK) return dsf_cmd_fail("bench", st);
     return b.refused || b.missed || b.slower ? DSF_EXIT_NO : DSF_EXIT_GOOD;
 }

@@ -13,6 +13,7 @@ _dsf()
         --prefill) mapfile -t COMPREPLY < <(compgen -W 'exact cone replay' -- "$word") ;;
         --preset) mapfile -t COMPREPLY < <(compgen -W 'mini tiny full' -- "$word") ;;
         --suite) mapfile -t COMPREPLY < <(compgen -W "$("$1" verify --list 2>/dev/null | cut -d' ' -f1)" -- "$word") ;;
+        --format) mapfile -t COMPREPLY < <(compgen -W "table json md csv sql ds4" -- "$word") ;;
         --log) mapfile -t COMPREPLY < <(compgen -W 'error warn info debug' -- "$word") ;;
         *) compopt -o filenames && mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
         esac

@@ -52,8 +52,7 @@ static dsf_status open_trio(trio *t, const job *j)
     const dsf_case *c = &j->op->cases[j->index];
     DSF_TRY(dsf_frame_open(&t->inputs, j->op, c, j->absent));
     DSF_TRY(dsf_frame_open(&t->want, j->op, c, j->absent));
-    t->want.fp8_sum = (j->v->needs & DSF_FP8_SUM) != 0;
-    t->want.bf16_sum = (j->v->needs & DSF_BF16_SUM) != 0;
+    dsf_frame_allow(&t->want, j->v);
     return dsf_frame_open(&t->got, j->op, c, j->absent);
 }
 

@@ -55,6 +55,13 @@ void dsf_frame_seal(dsf_frame *f, uint8_t poison);
 int dsf_frame_breached(const dsf_frame *f, int64_t *distance);
 int dsf_frame_input_changed(const dsf_frame *f);
 
+/* On the frame of wanted values: what this variant's sums are allowed beside its contract. */
+static inline void dsf_frame_allow(dsf_frame *f, const dsf_variant *v)
+{
+    f->fp8_sum = (v->needs & DSF_FP8_SUM) != 0;
+    f->bf16_sum = (v->needs & DSF_BF16_SUM) != 0;
+}
+
 static inline dsf_tensor *dsf_frame_tensor(const dsf_frame *f, int operand)
 {
     return dsf_op_operand(f->op, f->args, operand);

@@ -26,6 +26,85 @@ Test(bench, more_samples_than_room_are_dropped)
     cr_assert_eq(s.n, DSF_BENCH_SAMPLES);
 }
 
+Test(bench, the_interval_holds_the_median_and_repeats)
+{
+    dsf_samples s = {.n = 0};
+    double a[2], b[2], wide[2];
+    for (int i = 0; i < 101; i++) dsf_samples_add(&s, 100 + i * 37 % 101);
+    dsf_samples_interval(&s, 0.95, a);
+    dsf_samples_interval(&s, 0.95, b);
+    dsf_samples_interval(&s, 0.99, wide);
+    cr_assert_arr_eq(a, b, sizeof a, "the draws have a fixed seed");
+    cr_assert(a[0] < 150 && 150 < a[1] && a[1] - a[0] < 50);
+    cr_assert(wide[0] <= a[0] && a[1] <= wide[1]);
+    /* Of a uniform sample of 101 over 101 the median's deviation is about 101 / (2 sqrt 101). */
+    cr_assert_float_eq(a[1] - a[0], 2 * 1.96 * 5.02, 6);
+    s.n = 1;
+    dsf_samples_interval(&s, 0.95, a);
+    cr_assert(isnan(a[0]) && isnan(a[1]) && isnan(dsf_samples_sd(&s)));
+}
+
+Test(bench, deviation_is_of_a_sample)
+{
+    dsf_samples s = {.v = {2, 4, 4, 4, 5, 5, 7, 9}, .n = 8};
+    cr_assert_float_eq(dsf_samples_mean(&s), 5, 1e-12);
+    cr_assert_float_eq(dsf_samples_sd(&s), sqrt(32.0 / 7), 1e-12);
+}
+
+Test(bench, a_percentile_needs_ten_beyond_it)
+{
+    dsf_samples s = {.n = 19};
+    cr_assert_not(dsf_samples_tell(&s, 0.5));
+    s.n = 20;
+    cr_assert(dsf_samples_tell(&s, 0.5));
+    s.n = 99;
+    cr_assert_not(dsf_samples_tell(&s, 0.9));
+    s.n = 100;
+    cr_assert(dsf_samples_tell(&s, 0.9));
+    s.n = 999;
+    cr_assert_not(dsf_samples_tell(&s, 0.99));
+    s.n = 1000;
+    cr_assert(dsf_samples_tell(&s, 0.99));
+}
+
+Test(bench, warm_up_ends_when_two_runs_agree_or_at_its_bound)
+{
+    dsf_warmup w = {.runs = 0}, never = {.runs = 0};
+    const double ns[] = {900, 500, 480, 477};
+    for (int i = 0; i < 4; i++) cr_assert_eq(dsf_warmup_more(&w, ns[i]), i < 3, "run %d", i);
+    cr_assert(w.settled);
+    cr_assert_eq(w.runs, 4);
+    cr_assert_eq(w.first, 900);
+    double t = 1;
+    while (dsf_warmup_more(&never, t)) t *= 1.1;
+    cr_assert_not(never.settled);
+    cr_assert_eq(never.runs, DSF_WARMUPS_MOST);
+}
+
+static bool told(const dsf_samples *s, const char *words)
+{
+    dsf_buf json = {.max = 0};
+    dsf_json_begin(&json, NULL, '{');
+    dsf_bench_stats(&json, s, 2, NULL);
+    dsf_json_end(&json, '}');
+    bool found = strstr(json.data, words) != NULL;
+    dsf_buf_free(&json);
+    return found;
+}
+
+Test(bench, stats_flag_what_is_noisy_and_leave_out_what_samples_cannot_tell)
+{
+    dsf_samples quiet = {.v = {100, 100, 101, 99, 100}, .n = 5};
+    dsf_samples loud = {.v = {100, 103, 97, 105, 95}, .n = 5};
+    cr_assert(told(&quiet, "\"noisy\": false"));
+    cr_assert(told(&quiet, "\"min\": 198"));
+    cr_assert(told(&loud, "\"noisy\": true"));
+    cr_assert_not(told(&loud, "p50"));
+    for (int i = 0; i < 15; i++) dsf_samples_add(&loud, 100);
+    cr_assert(told(&loud, "\"p50\": 200"));
+    cr_assert_not(told(&loud, "p90"));
+}
+
 Test(bench, parity_takes_roundings_and_refuses_other_logits)
 {
     enum { N = 300 };
