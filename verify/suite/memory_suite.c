@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "model/config.h"
 #include "serve/engine.h"
 #include "verify/suite/unit.h"
@@ -102,34 +103,11 @@ void dsf_suite_tokens(const dsf_suite_unit *u, dsf_suite_check *check)
 
 /* ---- resident memory against the plan ---- */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 };
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
-#else
-enum { SANITIZED = 0 };
-#endif
-
 enum { CHUNK = 64, ASK = 160 };
 static const int64_t slack = 16 << 20; /* stacks, pages of the heap itself, what loading leaves */
 static const int64_t margin = 1 << 20; /* by so much the planted block passes the limit */
 
-/* Resident anonymous bytes of this process; -1 where the system does not tell. */
-static int64_t resident(void)
-{
-    char line[256];
-    long long kb = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    if (!f) return -1;
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "RssAnon: %lld", &kb) == 1) break; // NOLINT
-    (void)fclose(f);
-    return kb < 0 ? -1 : kb * 1024;
-}
+static int64_t resident(void) { return dsf_proc_own().anon; }
 
 static dsf_status feed_all(dsf_engine *e, dsf_session *s)
 {
@@ -210,11 +188,11 @@ out:
 
 void dsf_suite_resident(const dsf_suite_unit *u, dsf_suite_check *check)
 {
-    if (SANITIZED || resident() < 0) {
+    if (DSF_SANITIZED || resident() < 0) {
         check->verdict = u->o->suites ? DSF_COULD_NOT : DSF_SKIPPED;
         dsf_suite_say(check, "%s",
-                      SANITIZED ? "a sanitizer's memory is not the engine's"
-                                : "/proc/self/status does not tell RssAnon");
+                      DSF_SANITIZED ? "a sanitizer's memory is not the engine's"
+                                    : "/proc/self/status does not tell RssAnon");
         return;
     }
     if (check_resident(u, check) != DSF_OK) dsf_suite_could_not(check);

@@ -1,5 +1,6 @@
 /* Memory is decided before the first token: nothing is allocated between tokens, what is used is
  * what was planned, and looking changes no bit. */
+#include "base/proc.h"
 #include "engine_fixture.h"
 #include "verify/suite/suite.h"
 
@@ -117,17 +118,7 @@ Test(memory, a_planted_allocation_is_counted)
     dsf_engine_close(e);
 }
 
-/* Anonymous memory of this process in bytes, as the kernel counts it. */
-static int64_t anonymous(void)
-{
-    char line[256];
-    long long kb = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    if (!f) return -1;
-    while (fgets(line, sizeof line, f) && sscanf(line, "RssAnon: %lld kB", &kb) != 1) continue;
-    (void)fclose(f);
-    return kb < 0 ? -1 : kb * 1024;
-}
+static int64_t anonymous(void) { return dsf_proc_own().anon; }
 
 /* [B-43] [B-58] */
 Test(memory, what_is_used_is_what_was_planned)
