@@ -39,10 +39,12 @@ void dsf_device_free(dsf_device *d, void *p); /* NULL is fine */
 /* Host memory that the copy engine reads at full speed, zeroed. */
 DSF_MUST dsf_status dsf_device_pin(dsf_device *d, void **out, size_t bytes);
 void dsf_device_unpin(dsf_device *d, void *p); /* NULL is fine */
-/* Allocations made, and bytes held now and at most, through the two doors above (device memory). */
+/* Allocations made through the two doors above; bytes of device memory held now and at most, and of
+ * pinned memory. */
 typedef struct {
     uint64_t allocations;
     int64_t bytes, peak;
+    int64_t pinned, pinned_peak;
 } dsf_device_usage;
 dsf_device_usage dsf_device_used(const dsf_device *d);
 

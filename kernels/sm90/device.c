@@ -1,6 +1,7 @@
 #include "device.h"
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,9 +13,10 @@ struct dsf_device {
     dsf_device_usage used;
     cudaStream_t stream;
     cudaEvent_t mark[DSF_DEVICE_MARKS];
-    struct block { /* of device memory, for the totals */
+    struct block { /* of device memory and of pinned memory, for the totals */
         void *p;
         size_t bytes;
+        bool pinned;
     } * block;
     int n_blocks, cap_blocks;
     /* Of the capture that runs: the node at which each named place stands. */
@@ -110,11 +112,16 @@ dsf_status dsf_device_open(dsf_device **out, int index)
     return DSF_OK;
 }
 
+static void give_back(const struct block *b)
+{
+    (void)(b->pinned ? cudaFreeHost(b->p) : cudaFree(b->p));
+}
+
 void dsf_device_close(dsf_device *d)
 {
     if (!d) return;
     if (d->stream) (void)cudaStreamSynchronize(d->stream);
-    for (int i = 0; i < d->n_blocks; i++) (void)cudaFree(d->block[i].p);
+    for (int i = 0; i < d->n_blocks; i++) give_back(&d->block[i]);
     for (int i = 0; i < DSF_DEVICE_MARKS; i++)
         if (d->mark[i]) (void)cudaEventDestroy(d->mark[i]);
     if (d->stream) (void)cudaStreamDestroy(d->stream);
@@ -136,18 +143,41 @@ dsf_status dsf_device_memory(const dsf_device *d, int64_t *free_bytes)
     return DSF_OK;
 }
 
-static dsf_status keep(dsf_device *d, void *p, size_t bytes)
+static void count(dsf_device *d, const struct block *b, int64_t sign)
+{
+    int64_t *now = b->pinned ? &d->used.pinned : &d->used.bytes;
+    int64_t *peak = b->pinned ? &d->used.pinned_peak : &d->used.peak;
+    *now += sign * (int64_t)b->bytes;
+    if (*now > *peak) *peak = *now;
+}
+
+static dsf_status keep(dsf_device *d, struct block b)
 {
     if (d->n_blocks == d->cap_blocks) {
         int cap = d->cap_blocks ? 2 * d->cap_blocks : 16;
-        DSF_TRY(dsf_mem_grow(&d->block, (size_t)cap, sizeof *d->block));
+        dsf_status st = dsf_mem_grow(&d->block, (size_t)cap, sizeof *d->block);
+        if (st != DSF_OK) {
+            give_back(&b);
+            return dsf_error_pass(st, DSF_HERE);
+        }
         d->cap_blocks = cap;
     }
-    d->block[d->n_blocks++] = (struct block){p, bytes};
+    d->block[d->n_blocks++] = b;
     d->used.allocations++;
-    d->used.bytes += (int64_t)bytes;
-    if (d->used.bytes > d->used.peak) d->used.peak = d->used.bytes;
+    count(d, &b, 1);
     return DSF_OK;
+}
+
+static void drop(dsf_device *d, const void *p)
+{
+    for (int i = 0; p && i < d->n_blocks; i++) {
+        if (d->block[i].p != p) continue;
+        struct block b = d->block[i];
+        d->block[i] = d->block[--d->n_blocks];
+        count(d, &b, -1);
+        give_back(&b);
+        return;
+    }
 }
 
 dsf_status dsf_device_new(dsf_device *d, void **out, size_t bytes)
@@ -164,26 +194,13 @@ dsf_status dsf_device_new(dsf_device *d, void **out, size_t bytes)
                         (long long)have);
     }
     DSF_TRY(check(e, "cudaMalloc", DSF_HERE));
-    dsf_status st = keep(d, p, bytes);
-    if (st != DSF_OK) {
-        (void)cudaFree(p);
-        return dsf_error_pass(st, DSF_HERE);
-    }
+    DSF_TRY(keep(d, (struct block){p, bytes, false}));
     TRY(cudaMemsetAsync(p, 0, bytes, d->stream));
     *out = p;
     return DSF_OK;
 }
 
-void dsf_device_free(dsf_device *d, void *p)
-{
-    for (int i = 0; p && i < d->n_blocks; i++) {
-        if (d->block[i].p != p) continue;
-        d->used.bytes -= (int64_t)d->block[i].bytes;
-        d->block[i] = d->block[--d->n_blocks];
-        (void)cudaFree(p);
-        return;
-    }
-}
+void dsf_device_free(dsf_device *d, void *p) { drop(d, p); }
 
 dsf_status dsf_device_pin(dsf_device *d, void **out, size_t bytes)
 {
@@ -192,14 +209,12 @@ dsf_status dsf_device_pin(dsf_device *d, void **out, size_t bytes)
     TRY(cudaSetDevice(d->index));
     TRY(cudaHostAlloc(out, bytes, cudaHostAllocDefault));
     memset(*out, 0, bytes);
-    return DSF_OK;
+    dsf_status st = keep(d, (struct block){*out, bytes, true});
+    if (st != DSF_OK) *out = NULL;
+    return st;
 }
 
-void dsf_device_unpin(dsf_device *d, void *p)
-{
-    (void)d;
-    if (p) (void)cudaFreeHost(p);
-}
+void dsf_device_unpin(dsf_device *d, void *p) { drop(d, p); }
 
 static dsf_status copy(dsf_device *d, void *dst, const void *src, size_t bytes,
                        enum cudaMemcpyKind kind)
