@@ -108,6 +108,8 @@ void dsf_bench_close(dsf_bench *b);
 
 /* A JSON line begins with what every line has: the kind, machine, commit, threads, load. */
 void dsf_bench_begin(const dsf_bench *b, dsf_buf *json, const char *kind);
+/* The same after the line's first key: who measured. */
+void dsf_bench_host(const dsf_bench *b, dsf_buf *json);
 /* {"median": m, "spread": s, "n": n} times scale. */
 void dsf_bench_sample(dsf_buf *json, const char *key, const dsf_samples *s, double scale);
 /* The members of a line that tell how sure its main figure is, times scale: "interval" (95 %),
@@ -169,6 +171,12 @@ typedef struct {
 } dsf_bench_model_options;
 DSF_MUST dsf_status dsf_bench_decode(dsf_bench *b, const dsf_bench_model_options *o);
 DSF_MUST dsf_status dsf_bench_prefill(dsf_bench *b, const dsf_bench_model_options *o);
+/* Most anonymous resident bytes that a plan of so many explains: 5 % for pages half used, 16 MiB
+ * for stacks, the heap's own pages, what loading leaves. */
+static inline int64_t dsf_bench_resident_limit(int64_t planned)
+{
+    return planned + planned / 20 + (16 << 20);
+}
 /* Anonymous memory and arenas against the plan; b->missed counts what is over. */
 DSF_MUST dsf_status dsf_bench_memory(dsf_bench *b, const dsf_bench_model_options *o);
 /* Prefill without, with a full dump and with statistics; b->missed counts what costs too much. Only

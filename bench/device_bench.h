@@ -4,21 +4,7 @@
 
 #include "bench.h"
 #include "device_frame.h"
-
-/* --- nvml.c: the driver's management library, looked for when the program runs --- */
-
-typedef struct {
-    bool there;
-    char driver[32], why[64]; /* why it is not there */
-    double sm_mhz, memory_mhz, watts, celsius;
-} dsf_nvml_reading;
-
-typedef struct dsf_nvml dsf_nvml;
-/* NULL when there is none; *first then has the reason. */
-dsf_nvml *dsf_nvml_open(int index, dsf_nvml_reading *first);
-void dsf_nvml_close(dsf_nvml *n);
-/* What the chip does at this moment. n may be NULL. */
-void dsf_nvml_read(dsf_nvml *n, dsf_nvml_reading *r);
+#include "nvml.h"
 
 /* --- device_session.c --- */
 

@@ -1,42 +1,13 @@
 /* What a run really takes, beside what the plan says. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
+#include "arenas.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "model.h"
 
 enum { DECODED = 4 };
-static const int64_t slack = 16 << 20; /* stacks, the heap's own pages, tokenizer leftovers */
-
-/* Anonymous and file-backed resident bytes of this process. */
-typedef struct {
-    int64_t anon, file;
-} resident;
-
-static resident resident_now(void)
-{
-    resident r = {0, 0};
-    char line[256];
-    FILE *f = fopen("/proc/self/status", "r");
-    if (!f) return r;
-    while (fgets(line, sizeof line, f)) {
-        long long kb = 0;
-        if (sscanf(line, "RssAnon: %lld", &kb) == 1) r.anon = kb * 1024; // NOLINT
-        if (sscanf(line, "RssFile: %lld", &kb) == 1) r.file = kb * 1024; // NOLINT
-    }
-    (void)fclose(f);
-    return r;
-}
-
-/* An arena against its plan: `high` is one past the last byte that a kernel was handed. */
-typedef struct {
-    const char *name;
-    const uint8_t *base;
-    size_t planned, high;
-    bool filled; /* by every run: planned must be met. Inputs hold the worst split into groups. */
-} arena;
 
 typedef struct {
     dsf_bench *b;
@@ -45,32 +16,13 @@ typedef struct {
     dsf_session *session;
     int32_t *prompt;
     float *work;
-    resident idle, most;
-    arena arena[4];
+    dsf_proc_memory idle, most;
+    dsf_arena_use arena[DSF_ARENAS];
 } job;
-
-static void raise_high(job *j, const dsf_exec *e)
-{
-    for (int i = 0; i < e->plan->n_steps; i++) {
-        const dsf_step *s = &e->plan->step[i];
-        for (int k = 0; k < s->op->n_operands; k++) {
-            if (s->operand[k] == DSF_NO_VAL) continue;
-            const dsf_tensor *t = dsf_op_operand(s->op, e->plan->args + s->args, k);
-            const uint8_t *end = (const uint8_t *)t->data + dsf_tensor_bytes(t);
-            for (size_t a = 0; a < sizeof j->arena / sizeof *j->arena; a++) {
-                arena *r = &j->arena[a];
-                if (!r->base || end <= r->base || (const uint8_t *)t->data < r->base) continue;
-                size_t high = (size_t)(end - r->base);
-                if ((const uint8_t *)t->data < r->base + r->planned && high > r->high)
-                    r->high = high;
-            }
-        }
-    }
-}
 
 static void look(job *j)
 {
-    resident now = resident_now();
+    dsf_proc_memory now = dsf_proc_own();
     if (now.anon > j->most.anon) j->most.anon = now.anon;
     if (now.file > j->most.file) j->most.file = now.file;
 }
@@ -85,7 +37,7 @@ static dsf_status touch_everything(job *j)
     DSF_TRY(dsf_session_feed(j->session, j->prompt, (size_t)n));
     while (dsf_session_queued(j->session) > 0) {
         DSF_TRY(dsf_engine_step(e, &j->session, 1, NULL));
-        raise_high(j, &e->exec);
+        dsf_arenas_raise(j->arena, &e->exec, NULL);
         look(j);
         j->b->out.progress(j->b->out.ud, "memory", dsf_session_position(j->session), n);
     }
@@ -99,7 +51,7 @@ static dsf_status touch_everything(job *j)
         int32_t ids[128], block = 0;
         float confidence[128];
         DSF_TRY(dsf_session_draft(j->session, 4, ids, confidence, &block, NULL));
-        raise_high(j, &e->draft);
+        dsf_arenas_raise(j->arena, &e->draft, NULL);
     }
     look(j);
     return DSF_OK;
@@ -108,31 +60,20 @@ static dsf_status touch_everything(job *j)
 static dsf_status open_run(job *j)
 {
     dsf_options eo = j->o->engine;
-    j->idle = resident_now();
+    j->idle = dsf_proc_own();
     DSF_TRY(dsf_engine_open(&j->engine, &eo));
     if (j->engine->opt.context <= DECODED)
         return DSF_FAIL(DSF_EINVAL, "context %lld: at least %d", (long long)j->engine->opt.context,
                         DECODED + 1);
-    const dsf_exec *e = &j->engine->exec, *d = &j->engine->draft;
-    j->arena[0] = (arena){"pass: values", e->scratch, e->plan->scratch_bytes, 0, true};
-    j->arena[1] = (arena){"pass: inputs", e->input, e->plan->input_bytes, 0, false};
-    j->arena[2] = (arena){"caches", e->cache, e->plan->cache_bytes, 0, true};
-    if (j->engine->draft_plan)
-        j->arena[3] = (arena){"pass: draft", d->scratch, d->plan->scratch_bytes, 0, true};
+    dsf_arenas_of(j->arena, j->engine);
     return DSF_OK;
-}
-
-/* Arena offsets are multiples of 64. */
-static bool exact(const arena *a)
-{
-    return a->high <= a->planned && (!a->filled || a->planned - a->high < 64);
 }
 
 static dsf_status report(job *j)
 {
     dsf_buf json = {.max = 0}, text = {.max = 0};
     int64_t plan = dsf_budget_total(&j->engine->budget, 0), took = j->most.anon - j->idle.anon;
-    int64_t allowed = plan + plan / 20 + slack;
+    int64_t allowed = dsf_bench_resident_limit(plan);
     bool within = took <= allowed, all_exact = true;
     dsf_bench_begin(j->b, &json, "memory");
     dsf_bench_describe(j->engine, &json);
@@ -148,18 +89,18 @@ static dsf_status report(job *j)
                 (long long)j->engine->opt.context, (long long)j->engine->opt.chunk, (long long)plan,
                 (long long)took, (long long)allowed, within ? "within" : "OVER");
     dsf_json_begin(&json, "arena", '[');
-    for (size_t i = 0; i < sizeof j->arena / sizeof *j->arena; i++) {
-        const arena *a = &j->arena[i];
+    for (int i = 0; i < DSF_ARENAS; i++) {
+        const dsf_arena_use *a = &j->arena[i];
         if (!a->base) continue;
-        all_exact = all_exact && exact(a);
+        all_exact = all_exact && dsf_arena_met(a, 0);
         dsf_json_begin(&json, NULL, '{');
         dsf_json_add_cstr(&json, "name", a->name);
         dsf_json_add_int(&json, "planned", (int64_t)a->planned);
         dsf_json_add_int(&json, "high_water", (int64_t)a->high);
-        dsf_json_add_bool(&json, "exact", exact(a));
+        dsf_json_add_bool(&json, "exact", dsf_arena_met(a, 0));
         dsf_json_end(&json, '}');
         dsf_buf_fmt(&text, "\n  %-14s %12zu planned %12zu high water%s", a->name, a->planned,
-                    a->high, exact(a) ? "" : "  NOT EXACT");
+                    a->high, dsf_arena_met(a, 0) ? "" : "  NOT EXACT");
     }
     dsf_json_end(&json, ']');
     if (!within || !all_exact) j->b->missed++;

@@ -3,15 +3,19 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "device_bench.h"
+#include "nvml.h"
 
-/* The five functions of libnvidia-ml that we call; its handles are opaque pointers, 0 is success.
+/* The functions of libnvidia-ml that we call; its handles are opaque pointers, 0 is success.
  */
+struct nvml_memory {
+    unsigned long long total, free, used;
+};
 struct dsf_nvml {
     void *library, *device;
     int (*clock)(void *device, unsigned kind, unsigned *mhz);
     int (*power)(void *device, unsigned *milliwatts);
     int (*temperature)(void *device, unsigned sensor, unsigned *celsius);
+    int (*memory)(void *device, struct nvml_memory *bytes);
 };
 enum { CLOCK_SM = 1, CLOCK_MEMORY = 2, SENSOR_GPU = 0 };
 
@@ -34,7 +38,8 @@ static const char *connect(dsf_nvml *n, int index, dsf_nvml_reading *first)
         !find(n->library, "nvmlSystemGetDriverVersion", &driver) ||
         !find(n->library, "nvmlDeviceGetClockInfo", &n->clock) ||
         !find(n->library, "nvmlDeviceGetPowerUsage", &n->power) ||
-        !find(n->library, "nvmlDeviceGetTemperature", &n->temperature))
+        !find(n->library, "nvmlDeviceGetTemperature", &n->temperature) ||
+        !find(n->library, "nvmlDeviceGetMemoryInfo", &n->memory))
         return "libnvidia-ml.so.1 lacks a function";
     if (init() != 0) return "nvmlInit failed";
     if (driver(first->driver, sizeof first->driver) != 0) first->driver[0] = 0;
@@ -74,4 +79,13 @@ void dsf_nvml_read(dsf_nvml *n, dsf_nvml_reading *r)
     r->memory_mhz = memory;
     r->watts = 1e-3 * milliwatts;
     r->celsius = celsius;
+}
+
+bool dsf_nvml_memory(dsf_nvml *n, int64_t *total, int64_t *used)
+{
+    struct nvml_memory bytes = {0, 0, 0};
+    if (!n || n->memory(n->device, &bytes) != 0) return false;
+    *total = (int64_t)bytes.total;
+    *used = (int64_t)bytes.used;
+    return true;
 }

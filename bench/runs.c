@@ -82,10 +82,10 @@ void dsf_bench_describe(const dsf_engine *e, dsf_buf *json)
 {
     static const char *const mode[] = {"cone", "exact", "replay"};
     const dsf_config *c = &e->load.config;
-    const char *name = strrchr(e->opt.model, '/');
+    const char *model = e->opt.model ? e->opt.model : "synthetic", *name = strrchr(model, '/');
     dsf_buf variants = {.max = 0};
     dsf_plan_variants(e->plan, &variants);
-    dsf_json_add_cstr(json, "model", name && name[1] ? name + 1 : e->opt.model);
+    dsf_json_add_cstr(json, "model", name && name[1] ? name + 1 : model);
     dsf_json_begin(json, "sizes", '{');
     dsf_json_add_int(json, "layers", c->n_layers);
     dsf_json_add_int(json, "dim", c->dim);

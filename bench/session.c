@@ -79,6 +79,11 @@ void dsf_bench_begin(const dsf_bench *b, dsf_buf *json, const char *kind)
 {
     dsf_json_begin(json, NULL, '{');
     dsf_json_add_cstr(json, "bench", kind);
+    dsf_bench_host(b, json);
+}
+
+void dsf_bench_host(const dsf_bench *b, dsf_buf *json)
+{
     dsf_json_add_cstr(json, "commit", b->host.commit);
     dsf_json_add_cstr(json, "machine", b->host.machine);
     dsf_json_add_int(json, "processors", b->host.processors);
