@@ -26,7 +26,7 @@ enum { DSF_EXIT_GOOD = 0, DSF_EXIT_NO = 1, DSF_EXIT_USAGE = 2, DSF_EXIT_COULD_NO
     X(bench, 1, "measurements as ratios, with output parity checked in the same run")              \
     X(doctor, 1, "what this machine has and lacks, each with the consequence")                     \
     X(reduce, HDF5, "the smallest failing case")                                                   \
-    X(soak, 0, "long prefills with memory sampled at each phase")                                  \
+    X(soak, 1, "long prefills with memory sampled at each phase")                                  \
     X(report, 1, "one self-contained page from results")                                           \
     X(serve, 0, "HTTP server for the validated engine")                                            \
     X(fetch, 0, "resumable, verified download of a checkpoint")
