@@ -52,11 +52,9 @@ static void check_total(verdict *v)
     double off = 100 * ((double)r->measured - (double)r->planned) / (double)r->planned;
     check *c = add(v, "total", r->measured <= r->planned && off > -1, (double)r->measured,
                    (double)r->planned);
-    SAY(c,
-        "%lld bytes measured of %lld planned (%+.2f %%) at length %lld, chunk %lld; %lld beside "
-        "the plan before the first token",
+    SAY(c, "%lld bytes measured of %lld planned (%+.2f %%) at length %lld, chunk %lld",
         (long long)r->measured, (long long)r->planned, off, (long long)r->length,
-        (long long)r->chunk, (long long)r->beside);
+        (long long)r->chunk);
 }
 
 static void check_margin(verdict *v)
