@@ -384,11 +384,13 @@ static void finds(const char *plant, const char *a, const char *b)
     cr_expect(strstr(culprit, a) && strstr(culprit, b), "%s", culprit);
 }
 
+/* [B-58] */
 Test(soak, a_planted_temporary_is_named, .timeout = 120)
 {
     finds("temporary", "plant.c:", "1 bytes x chunk 32 x length 129");
 }
 
+/* [B-73] */
 Test(soak, a_planted_leak_is_named, .timeout = 120)
 {
     finds("leak", "plant.c:", "65536 bytes a cycle in 1 block (phase fork)");
