@@ -13,8 +13,9 @@ enum { USUAL_AT = 2048 };
 
 typedef struct {
     input_options in;
-    const char *margin, *guard, *json_out, *conditions;
-    opt_list chunk, ladder;
+    const char *margin, *guard, *json_out;
+    opt_list chunks, ladders;
+    int64_t chunk[DSF_SOAK_CHUNKS], ladder[32];
     dsf_soak_options soak;
     int64_t seed;
     bool json;
@@ -95,10 +96,10 @@ static dsf_status parse_bytes(const char *name, const char *text, int64_t *out)
     return strcmp(text, "0") == 0 ? DSF_OK : dsf_inputs_size(name, text, out);
 }
 
-static dsf_status fill(options *o, int64_t *chunk, int64_t *ladder, const char **accept)
+static dsf_status fill(options *o, const char **accept)
 {
     dsf_soak_options *s = &o->soak;
-    bool usual = o->ladder.n == 1 && strcmp(o->ladder.item[0], "default") == 0;
+    bool usual = o->ladders.n == 1 && strcmp(o->ladders.item[0], "default") == 0;
     if (!o->in.model && !s->synthetic)
         return DSF_FAIL(DSF_EINVAL, "no model folder given (or --synthetic LAYERS on a GPU)");
     DSF_TRY(dsf_inputs_options(&o->in, "cone", &s->engine, accept));
@@ -107,13 +108,13 @@ static dsf_status fill(options *o, int64_t *chunk, int64_t *ladder, const char *
         return DSF_FAIL(DSF_EINVAL, "--synthetic: weights are made on a GPU, with --backend cuda");
     if (s->to == 0) return DSF_FAIL(DSF_EINVAL, "--to N: the longest prompt is not given");
     if (s->minutes < 0) return DSF_FAIL(DSF_EINVAL, "--minutes %g: at least 0", s->minutes);
-    DSF_TRY(parse_list("--chunk", &o->chunk, DSF_SOAK_CHUNKS, chunk));
-    if (!usual) DSF_TRY(parse_list("--ladder", &o->ladder, 32, ladder));
-    s->chunk = chunk;
-    s->n_chunks = o->chunk.n ? o->chunk.n : 1;
-    if (o->chunk.n == 0) chunk[0] = device ? 8192 : 256;
-    s->ladder = usual || o->ladder.n == 0 ? NULL : ladder;
-    s->n_ladder = o->ladder.n;
+    DSF_TRY(parse_list("--chunk", &o->chunks, DSF_SOAK_CHUNKS, o->chunk));
+    if (!usual) DSF_TRY(parse_list("--ladder", &o->ladders, 32, o->ladder));
+    s->chunk = o->chunk;
+    s->n_chunks = o->chunks.n ? o->chunks.n : 1;
+    if (o->chunks.n == 0) o->chunk[0] = device ? 8192 : 256;
+    s->ladder = usual || o->ladders.n == 0 ? NULL : o->ladder;
+    s->n_ladder = o->ladders.n;
     DSF_TRY(parse_bytes("--margin", o->margin, &s->margin));
     DSF_TRY(parse_bytes("--guard", o->guard, &s->guard));
     if (s->at == 0)
@@ -125,17 +126,15 @@ static dsf_status fill(options *o, int64_t *chunk, int64_t *ladder, const char *
 
 static dsf_status run(options *o, dsf_soak_answer *answer)
 {
-    int64_t chunk[DSF_SOAK_CHUNKS], ladder[32];
     const char *accept[33];
     dsf_bench b = {.repeat = 1};
-    DSF_TRY(fill(o, chunk, ladder, accept));
+    DSF_TRY(fill(o, accept));
     DSF_TRY(dsf_inputs_check_out(o->json_out, NULL, 0));
     catch_signals();
     if (o->json_out) DSF_TRY(dsf_file_create(&o->file, o->json_out));
     o->writing = o->json_out != NULL;
     dsf_status st = dsf_bench_open(&b, (int)o->in.threads, 0);
     b.out = (dsf_bench_out){take_line, show_progress, o};
-    b.conditions = o->conditions;
     o->soak.engine.threads = b.host.threads;
     if (st == DSF_OK) st = dsf_soak_run(&b, &o->soak, answer);
     dsf_bench_close(&b);
@@ -153,12 +152,11 @@ int dsf_cmd_soak(int argc, char **argv)
                  .soak = {.cycles = 20, .engram_vocab = 2700000}};
     const opt opts[] = {
         {"--to", OPT_INT, &o.soak.to, "N", "the longest prompt"},
-        {"--ladder", OPT_LIST, &o.ladder, "N,N|default",
+        {"--ladder", OPT_LIST, &o.ladders, "N,N|default",
          "prompt lengths (default: powers of two, the window, and their neighbours, to N)"},
-        {"--chunk", OPT_LIST, &o.chunk, "T,T",
+        {"--chunk", OPT_LIST, &o.chunks, "T,T",
          "rows of a pass; the whole ladder with each (256; on a GPU 8192)"},
-        {"--cycles", OPT_INT, &o.soak.cycles, "C",
-         "equal cycles after three warm ones (20; 0: none)"},
+        {"--cycles", OPT_INT, &o.soak.cycles, "C", "equal cycles after 3 warm ones (20; 0: none)"},
         {"--at", OPT_INT, &o.soak.at, "N", "positions of a cycle (2048, or --to if that is less)"},
         {"--minutes", OPT_NUMBER, &o.soak.minutes, "M", "cycles go on until M minutes are over"},
         {"--margin", OPT_STRING, &o.margin, "BYTES",
@@ -172,18 +170,14 @@ int dsf_cmd_soak(int argc, char **argv)
          "on a GPU: these layers of the released model, weights made there"},
         {"--engram-vocab", OPT_INT, &o.soak.engram_vocab, "N",
          "--synthetic: rows of an Engram table's column (2700000: 64M rows each)"},
-        {"--conditions", OPT_STRING, &o.conditions, "TEXT",
-         "words kept in the first and last line"},
         {"--json", OPT_FLAG, &o.json, NULL,
          "JSON lines: start, samples, rungs, fit, slopes, verdict"},
         {"--json-out", OPT_STRING, &o.json_out, "FILE", "the same lines to FILE, as they come"},
         {"--prefill", OPT_STRING, &o.in.prefill, "MODE", "exact, cone or replay"},
         {"--backend", OPT_STRING, &o.in.backend, "B", "auto, cpu, ref or cuda"},
-        {"--variants", OPT_STRING, &o.in.variants, "MASK",
-         "kernel mask: ref, -avx512, -avx512:attn"},
+        {"--variants", OPT_STRING, &o.in.variants, "MASK", "kernel mask: ref, -avx512:attn"},
         {"--threads", OPT_INT, &o.in.threads, "N", "threads (default: all processors)"},
-        {"--accept-config", OPT_LIST, &o.in.accept, "KEY",
-         "accept this unknown key of config.json"},
+        {"--accept-config", OPT_LIST, &o.in.accept, "KEY", "accept this key of config.json"},
     };
     const char *positional[1] = {NULL};
     const opt_spec spec = {
@@ -206,7 +200,6 @@ int dsf_cmd_soak(int argc, char **argv)
     o.in.model = positional[0];
     dsf_status st = run(&o, &answer);
     if (st != DSF_OK) return dsf_cmd_fail("soak", st);
-    return answer == DSF_SOAK_PASSED   ? DSF_EXIT_GOOD
-           : answer == DSF_SOAK_FAILED ? DSF_EXIT_NO
-                                       : DSF_EXIT_COULD_NOT;
+    if (answer == DSF_SOAK_STOPPED) return DSF_EXIT_COULD_NOT;
+    return answer == DSF_SOAK_PASSED ? DSF_EXIT_GOOD : DSF_EXIT_NO;
 }

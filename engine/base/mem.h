@@ -13,6 +13,8 @@
 extern "C" {
 #endif
 
+/* Macros in the dress of functions: each call tells its place. */
+// NOLINTBEGIN(readability-identifier-naming)
 /* count * size bytes, zeroed, in *out. ENOMEM when it overflows or is refused. count 0 gives NULL.
  */
 #define dsf_mem_new(out, count, size) dsf_mem_new_at((out), (count), (size), DSF_HERE)
@@ -20,6 +22,7 @@ extern "C" {
 #define dsf_mem_grow(block, count, size) dsf_mem_grow_at((block), (count), (size), DSF_HERE)
 /* Page-aligned anonymous memory, zero until touched, for arenas. Freed with dsf_mem_unmap. */
 #define dsf_mem_map(out, bytes) dsf_mem_map_at((out), (bytes), DSF_HERE)
+// NOLINTEND(readability-identifier-naming)
 DSF_MUST dsf_status dsf_mem_new_at(void *out, size_t count, size_t size, const char *where);
 DSF_MUST dsf_status dsf_mem_grow_at(void *block, size_t count, size_t size, const char *where);
 DSF_MUST dsf_status dsf_mem_map_at(void **out, size_t bytes, const char *where);

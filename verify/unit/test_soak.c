@@ -361,17 +361,24 @@ static dsf_soak_answer soak(dsf_soak_options o)
     return answer;
 }
 
+/* From the culprit on: Criterion cuts long messages. */
+static const char *culprit(void)
+{
+    const char *at = strstr(verdict, "\"culprit\": ");
+    return at ? at : "no verdict";
+}
+
 Test(soak, a_good_engine_passes, .timeout = 120)
 {
-    cr_expect_eq(soak((dsf_soak_options){.cycles = 4}), DSF_SOAK_PASSED, "%s", verdict);
+    cr_expect_eq(soak((dsf_soak_options){.cycles = 4}), DSF_SOAK_PASSED, "%s", culprit());
     cr_expect_gt(lines, 50);
-    cr_expect_not_null(strstr(verdict, "\"culprit\": null"));
+    cr_expect_not_null(strstr(culprit(), ": null"), "%s", culprit());
     for (const char *name = "plan\0arenas\0temporaries\0total\0margin\0fit\0chunk x length\0leak\0"
                             "live_bytes\0fds\0output of chunks\0output of cycles\0";
          *name; name += strlen(name) + 1) {
         char want[64];
         (void)snprintf(want, sizeof want, "{\"name\": \"%s\", \"passed\": true", name);
-        cr_expect_not_null(strstr(verdict, want), "%s in %s", want, verdict);
+        cr_expect_not_null(strstr(verdict, want), "%s", want);
     }
 }
 
@@ -379,9 +386,7 @@ Test(soak, a_good_engine_passes, .timeout = 120)
 static void finds(const char *plant, const char *a, const char *b)
 {
     cr_expect_eq(soak((dsf_soak_options){.cycles = 4, .plant = plant}), DSF_SOAK_FAILED);
-    const char *culprit = strstr(verdict, "\"culprit\": ");
-    cr_assert_not_null(culprit);
-    cr_expect(strstr(culprit, a) && strstr(culprit, b), "%s", culprit);
+    cr_expect(strstr(culprit(), a) && strstr(culprit(), b), "%s", culprit());
 }
 
 /* [B-58] */
@@ -415,5 +420,5 @@ Test(soak, the_guard_stops_before_anything_is_opened, .timeout = 120)
     int64_t total = dsf_proc_machine().total;
     if (total < 0) cr_skip_test("/proc/meminfo does not tell");
     cr_expect_eq(soak((dsf_soak_options){.guard = total}), DSF_SOAK_FAILED);
-    cr_expect_not_null(strstr(verdict, "\"culprit\": \"guard: "));
+    cr_expect_not_null(strstr(culprit(), "\"guard: "));
 }
