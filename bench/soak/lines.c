@@ -56,6 +56,14 @@ static int64_t host_line(const dsf_soak *s, const char *name)
     return -1;
 }
 
+static int64_t engram_line(const dsf_soak *s)
+{
+    const dsf_weights *w = &s->engine->load.weights;
+    int64_t sum = 0;
+    for (int i = 0; i < w->n_tables; i++) sum += dsf_ledger_at(s->ledger, w->table[i]);
+    return sum;
+}
+
 static int64_t measured(const dsf_soak *s, const char *name, dsf_session *const *session, int n)
 {
     const dsf_engine *e = s->engine;
@@ -66,6 +74,7 @@ static int64_t measured(const dsf_soak *s, const char *name, dsf_session *const 
     if (strcmp(name, "weight tables") == 0)
         return dsf_ledger_at(s->ledger, e->load.weights.view) +
                dsf_ledger_at(s->ledger, e->load.weights.experts);
+    if (strcmp(name, "Engram tables") == 0) return engram_line(s);
     if (!e->device) return host_line(s, name);
     if (strcmp(name, "pinned") == 0) return dsf_device_used(e->device).pinned_peak;
     if (strcmp(name, "pass: values") == 0) return (int64_t)s->arena[0].high;

@@ -52,14 +52,24 @@ bool dsf_soak_over(dsf_soak *s)
 
 /* ---- an engine ---- */
 
+/* What does not fit is an answer: the run ends with its report. */
+static dsf_status answer_of(dsf_soak *s, dsf_status st)
+{
+    if (st != DSF_ENOMEM) return st;
+    (void)snprintf(s->stopped, sizeof s->stopped, "does not fit at length %lld, chunk %lld: %s",
+                   (long long)s->length, (long long)s->chunk, dsf_error_message());
+    s->guarded = true;
+    return DSF_OK;
+}
+
 static dsf_status let_in(dsf_soak *s, const dsf_options *eo, bool *may)
 {
     dsf_options only = *eo;
     dsf_engine *plan = NULL;
     only.plan_only = true;
     dsf_ledger_hush(s->ledger, true);
-    dsf_status st = dsf_engine_open(&plan, &only);
-    if (st == DSF_OK) ask_guard(s, plan, dsf_budget_total(&plan->budget, DSF_BUDGET_HOST));
+    dsf_status st = answer_of(s, dsf_engine_open(&plan, &only));
+    if (plan) ask_guard(s, plan, dsf_budget_total(&plan->budget, DSF_BUDGET_HOST));
     dsf_engine_close(plan);
     dsf_ledger_hush(s->ledger, false);
     *may = st == DSF_OK && !*s->stopped;
@@ -82,7 +92,9 @@ dsf_status dsf_soak_open(dsf_soak *s, int64_t context, int64_t chunk, int64_t sl
     dsf_proc_forget_peak();
     dsf_ledger_mark(s->ledger, "open");
     s->live_before = dsf_ledger_now(s->ledger).live;
-    DSF_TRY(dsf_engine_open(&s->engine, &eo));
+    DSF_TRY(answer_of(s, dsf_engine_open(&s->engine, &eo)));
+    *opened = s->engine != NULL;
+    if (!*opened) return DSF_OK;
     dsf_soak_plant_plan(s, s->engine);
     dsf_arenas_of(s->arena, s->engine);
     dsf_ledger_hush(s->ledger, true);

@@ -36,7 +36,8 @@ static void judge_resident(dsf_soak *s)
 {
     int64_t took = s->least.own.anon - s->idle.own.anon;
     int64_t limit = dsf_bench_resident_limit(dsf_budget_total(&s->engine->budget, DSF_BUDGET_HOST));
-    if (DSF_SANITIZED || s->idle.own.anon < 0 || took <= limit) return;
+    /* On a device the driver's own memory is counted too. */
+    if (DSF_SANITIZED || s->engine->device || s->idle.own.anon < 0 || took <= limit) return;
     dsf_soak_find(&s->resident, "resident memory", (double)took, (double)limit,
                   "%lld anonymous bytes are resident at length %lld, chunk %lld; the plan explains "
                   "%lld",
@@ -91,7 +92,9 @@ static void total_up(dsf_soak *s, const dsf_soak_line *line, int n, int64_t open
     const dsf_engine *e = s->engine;
     int64_t sum = 0;
     for (int i = 0; i < n; i++)
-        if (line[i].plan->kind == DSF_BUDGET_HOST && line[i].measured > 0) sum += line[i].measured;
+        if (line[i].plan->kind == DSF_BUDGET_HOST && line[i].measured > 0 &&
+            strcmp(line[i].plan->name, "pinned") != 0) /* the driver's, not the heap's */
+            sum += line[i].measured;
     for (int i = 0; i < n; i++)
         if (strcmp(line[i].plan->name, "kernel scratch") == 0) r->scratch = line[i].planned;
     int64_t grown = s->high > open ? s->high - open : 0;

@@ -295,8 +295,10 @@ dsf_status dsf_soak_judge(dsf_soak *s, dsf_soak_answer *answer)
     add_finding(v, "plan", &s->plan, "every line of the plan holds what was taken for it");
     add_finding(v, "arenas", &s->arenas, "kernels reach the end of every arena, and no further");
     add_finding(v, "temporaries", &s->temporary, "no block is taken in any pass");
+    bool device = dsf_plan_on_device(s->options.variants);
     add_finding(v, "resident", &s->resident,
                 DSF_SANITIZED ? "not judged: a sanitizer's memory is counted too"
+                : device      ? "not judged: the driver's own memory is counted too"
                               : "the plan explains what is resident");
     if (s->n_rungs > 0) {
         check_total(v);
