@@ -8,9 +8,19 @@
 #include "base/mem.h"
 #include "paired.h"
 
-enum { OLD, NEW, MOST_PARTS = 64, MOST_CASES = 128, ROUNDS = 16, MOST_TIMES = 3 };
+enum {
+    OLD,
+    NEW,
+    MOST_PARTS = 64,
+    MOST_CASES = 128,
+    ROUNDS = 16,
+    MOST_ROUNDS = 256,
+    MOST_TIMES = 3
+};
 /* Of the whole: a smaller operation tells of its place in memory. */
 static const double least_share = 0.05;
+/* Of one pair of processes: many time slices, or the pair tells of its neighbours. */
+static const double pair_ns = 300e6;
 
 typedef struct {
     char name[256];
@@ -272,7 +282,11 @@ static dsf_status run_case(job *j, bool *refused)
     bool more = true;
     DSF_TRY(find_case(j));
     ab_case *c = j->list[j->at];
-    for (int r = 0; r < ROUNDS && more; r++) DSF_TRY(run_pair(j, r, &more, refused));
+    double before = c->whole.ns[NEW];
+    for (int r = 0; r < MOST_ROUNDS && more; r++) {
+        if (r >= ROUNDS && c->whole.ns[NEW] - before > pair_ns) break;
+        DSF_TRY(run_pair(j, r, &more, refused));
+    }
     if (!*refused) DSF_TRY(end_case(j, refused));
     dsf_paired_close(&c->whole);
     for (int i = 0; i < c->n_parts; i++) dsf_paired_close(&c->part[i]);
@@ -317,7 +331,7 @@ static dsf_status report(job *j)
     return dsf_bench_emit(j->b, &json, &text);
 }
 
-/* Something has changed by half the least change or more, and could be slower yet. */
+/* A change shows that these pairs cannot tell from none, or not surely. */
 static bool any_open(const job *j)
 {
     for (int i = 0; i < j->n; i++) {
@@ -364,7 +378,7 @@ static dsf_status run(job *j)
         argv[n++] = *a;
     }
     for (int pair = 0; pair < MOST_TIMES * j->o->pairs && !refused; pair++) {
-        if (pair >= j->o->pairs && !any_open(j)) break;
+        if (pair > 0 && pair % j->o->pairs == 0 && !any_open(j)) break;
         j->at = 0;
         DSF_TRY(start(j, pair, argv));
         DSF_TRY(run_cases(j, &refused));

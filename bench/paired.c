@@ -26,7 +26,7 @@ dsf_paired_judgement dsf_paired_judge(const dsf_paired *p, double least)
                               .resolved = log_interval[1] - log_interval[0] <= 2 * bound};
     if (log_interval[0] > bound / 2 && change > bound) j.verdict = DSF_PAIRED_SLOWER;
     if (log_interval[1] < -bound / 2 && change < -bound) j.verdict = DSF_PAIRED_FASTER;
-    j.open = j.verdict == DSF_PAIRED_SAME && fabs(change) > bound / 2 &&
+    j.open = fabs(change) > bound / 2 && !(j.verdict != DSF_PAIRED_SAME && j.resolved) &&
              fmax(fabs(log_interval[0]), fabs(log_interval[1])) > bound;
     return j;
 }

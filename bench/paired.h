@@ -21,7 +21,7 @@ typedef struct {
     dsf_paired_verdict verdict;
     double ratio, interval[2]; /* of new over old: median, and 95 % of its bootstrap */
     bool resolved;             /* the interval is narrow enough to tell the least change */
-    bool open;                 /* no difference, but half the least change: more pairs would tell */
+    bool open; /* changed by half of `least` or more, and not surely: more pairs would tell */
 } dsf_paired_judgement;
 
 void dsf_paired_add(dsf_paired *p, double old_ns, double new_ns);
