@@ -42,17 +42,31 @@ static int64_t sessions_line(const dsf_soak *s, dsf_session *const *session, int
     return sum;
 }
 
-/* Blocks of the host. */
+/* Blocks of an exec on the host: "OWNER: NAME". */
+static int64_t exec_line(const dsf_ledger *l, const dsf_exec *e, const char *name)
+{
+    if (strcmp(name, "values") == 0) return dsf_ledger_at(l, e->scratch);
+    if (strcmp(name, "inputs") == 0) return dsf_ledger_at(l, e->input);
+    if (strcmp(name, "kernel scratch") == 0) return dsf_ledger_at(l, e->worker);
+    if (strcmp(name, "given values") == 0) return dsf_ledger_at(l, e->given);
+    if (strcmp(name, "step times") == 0) return dsf_ledger_at(l, e->step_ns);
+    return -1;
+}
+
+static int64_t plan_heap(const dsf_ledger *l, const dsf_plan *p)
+{
+    if (!p) return 0;
+    return dsf_ledger_at(l, p) + dsf_ledger_at(l, p->step) + dsf_ledger_at(l, p->value) +
+           dsf_ledger_at(l, p->args);
+}
+
 static int64_t host_line(const dsf_soak *s, const char *name)
 {
     const dsf_engine *e = s->engine;
     const dsf_ledger *l = s->ledger;
-    if (strcmp(name, "pass: values") == 0) return dsf_ledger_at(l, e->exec.scratch);
-    if (strcmp(name, "pass: inputs") == 0) return dsf_ledger_at(l, e->exec.input);
-    if (strcmp(name, "pass: draft") == 0)
-        return dsf_ledger_at(l, e->draft.scratch) + dsf_ledger_at(l, e->draft.input);
-    if (strcmp(name, "kernel scratch") == 0)
-        return dsf_ledger_at(l, e->exec.worker) + dsf_ledger_at(l, e->draft.worker);
+    if (strcmp(name, "plans") == 0) return plan_heap(l, e->plan) + plan_heap(l, e->draft_plan);
+    if (strncmp(name, "pass: ", 6) == 0) return exec_line(l, &e->exec, name + 6);
+    if (strncmp(name, "draft: ", 7) == 0) return exec_line(l, &e->draft, name + 7);
     return -1;
 }
 
@@ -76,7 +90,6 @@ static int64_t measured(const dsf_soak *s, const char *name, dsf_session *const 
                dsf_ledger_at(s->ledger, e->load.weights.experts);
     if (strcmp(name, "Engram tables") == 0) return engram_line(s);
     if (!e->device) return host_line(s, name);
-    if (strcmp(name, "pinned") == 0) return dsf_device_used(e->device).pinned_peak;
     if (strcmp(name, "pass: values") == 0) return (int64_t)s->arena[0].high;
     return -1;
 }
@@ -86,7 +99,7 @@ int dsf_soak_lines(const dsf_soak *s, dsf_session *const *session, int n, dsf_so
     const dsf_budget *b = &s->engine->budget;
     for (int i = 0; i < b->n; i++) {
         const dsf_budget_line *l = &b->line[i];
-        /* On a device two lines are called "weights"; what lies in a file is no memory taken. */
+        /* What lies in a file is no memory taken. */
         bool file = l->kind == DSF_BUDGET_FILE;
         out[i] = (dsf_soak_line){l, l->bytes, file ? -1 : measured(s, l->name, session, n)};
     }
