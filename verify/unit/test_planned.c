@@ -161,7 +161,7 @@ static size_t scratch_of(const dsf_step *s, void *args, int64_t rows)
     return s->variant->scratch(args);
 }
 
-/* A pass of few rows runs in the workspace that was planned for many. */
+/* A pass of few rows runs in the workspace that was planned for many. [B-64] */
 Test(planned, fewer_rows_need_no_more_workspace)
 {
     const char *const variants[] = {"ref", "cuda", NULL};
