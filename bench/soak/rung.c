@@ -92,11 +92,9 @@ static void total_up(dsf_soak *s, const dsf_soak_line *line, int n, int64_t open
     const dsf_engine *e = s->engine;
     int64_t sum = 0;
     for (int i = 0; i < n; i++)
-        if (line[i].plan->kind == DSF_BUDGET_HOST && line[i].measured > 0 &&
-            strcmp(line[i].plan->name, "pinned") != 0) /* the driver's, not the heap's */
-            sum += line[i].measured;
+        if (line[i].plan->kind == DSF_BUDGET_HOST && line[i].measured > 0) sum += line[i].measured;
     for (int i = 0; i < n; i++)
-        if (strcmp(line[i].plan->name, "kernel scratch") == 0) r->scratch = line[i].planned;
+        if (strstr(line[i].plan->name, ": kernel scratch")) r->scratch += line[i].planned;
     int64_t grown = s->high > open ? s->high - open : 0;
     r->planned = dsf_soak_planned(e);
     r->measured = e->device ? dsf_device_used(e->device).peak : sum + grown;

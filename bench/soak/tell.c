@@ -39,32 +39,17 @@ dsf_status dsf_soak_emit(dsf_soak *s, dsf_buf *json, dsf_buf *text)
     return st;
 }
 
-/* Whose lines, by what their names say. */
-static const char *phase_of(const char *name)
-{
-    static const char *const phase[][2] = {{"cache", "session"}, {"sessions", "session"},
-                                           {"pass", "pass"},     {"kernel", "pass"},
-                                           {"pinned", "pass"},   {"", "open"}};
-    int i = 0;
-    for (size_t n = strlen(phase[i][0]); n && strncmp(name, phase[i][0], n) != 0;
-         n = strlen(phase[i][0]))
-        i++;
-    return phase[i][1];
-}
-
 static void add_budget(dsf_buf *json, const dsf_budget *b)
 {
-    static const char *const kind[DSF_BUDGET_KINDS] = {"host", "file", "device"};
     dsf_json_begin(json, "budget", '[');
     for (int i = 0; i < b->n; i++) {
         const dsf_budget_line *l = &b->line[i];
-        bool pinned = strcmp(l->name, "pinned") == 0;
         dsf_json_begin(json, NULL, '{');
         dsf_json_add_cstr(json, "name", l->name);
-        dsf_json_add_cstr(json, "kind", pinned ? "pinned" : kind[l->kind]);
+        dsf_json_add_cstr(json, "kind", dsf_budget_kind_name(l->kind));
         dsf_json_add_int(json, "bytes", l->bytes);
         dsf_json_add_cstr(json, "formula", l->formula);
-        dsf_json_add_cstr(json, "phase", phase_of(l->name));
+        dsf_json_add_cstr(json, "phase", l->phase);
         dsf_json_end(json, '}');
     }
     dsf_json_end(json, ']');
