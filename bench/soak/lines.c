@@ -5,10 +5,7 @@
 #include "base/mem.h"
 #include "bench/soak/state.h"
 
-int64_t dsf_soak_planned(const dsf_engine *e)
-{
-    return dsf_budget_total(&e->budget, e->device ? DSF_BUDGET_DEVICE : DSF_BUDGET_HOST);
-}
+int64_t dsf_soak_planned(const dsf_engine *e) { return dsf_memory_total(e, &e->budget); }
 
 /* What kernels were handed of the caches whose values' names start so. */
 static int64_t handed(const dsf_soak *s, const char *prefix)
@@ -42,32 +39,30 @@ static int64_t sessions_line(const dsf_soak *s, dsf_session *const *session, int
     return sum;
 }
 
-/* Blocks of an exec on the host: "OWNER: NAME". */
-static int64_t exec_line(const dsf_ledger *l, const dsf_exec *e, const char *name)
+/* Blocks of an exec, which its lines begin with. */
+static int64_t exec_line(const dsf_soak *s, const dsf_exec *e, const char *name)
 {
+    const dsf_ledger *l = s->ledger;
     if (strcmp(name, "values") == 0) return dsf_ledger_at(l, e->scratch);
-    if (strcmp(name, "inputs") == 0) return dsf_ledger_at(l, e->input);
     if (strcmp(name, "kernel scratch") == 0) return dsf_ledger_at(l, e->worker);
+    if (strcmp(name, "inputs") == 0) return dsf_ledger_at(l, e->input);
     if (strcmp(name, "given values") == 0) return dsf_ledger_at(l, e->given);
-    if (strcmp(name, "step times") == 0) return dsf_ledger_at(l, e->step_ns);
     return -1;
-}
-
-static int64_t plan_heap(const dsf_ledger *l, const dsf_plan *p)
-{
-    if (!p) return 0;
-    return dsf_ledger_at(l, p) + dsf_ledger_at(l, p->step) + dsf_ledger_at(l, p->value) +
-           dsf_ledger_at(l, p->args);
 }
 
 static int64_t host_line(const dsf_soak *s, const char *name)
 {
-    const dsf_engine *e = s->engine;
-    const dsf_ledger *l = s->ledger;
-    if (strcmp(name, "plans") == 0) return plan_heap(l, e->plan) + plan_heap(l, e->draft_plan);
-    if (strncmp(name, "pass: ", 6) == 0) return exec_line(l, &e->exec, name + 6);
-    if (strncmp(name, "draft: ", 7) == 0) return exec_line(l, &e->draft, name + 7);
+    if (strncmp(name, "pass: ", 6) == 0) return exec_line(s, &s->engine->exec, name + 6);
+    if (strncmp(name, "draft: ", 7) == 0) return exec_line(s, &s->engine->draft, name + 7);
     return -1;
+}
+
+static int64_t plan_bytes(const dsf_soak *s, const dsf_plan *p)
+{
+    const dsf_ledger *l = s->ledger;
+    if (!p) return 0;
+    return dsf_ledger_at(l, p) + dsf_ledger_at(l, p->step) + dsf_ledger_at(l, p->value) +
+           dsf_ledger_at(l, p->args);
 }
 
 static int64_t engram_line(const dsf_soak *s)
@@ -84,6 +79,7 @@ static int64_t measured(const dsf_soak *s, const char *name, dsf_session *const 
     int64_t cache = cache_line(s, name);
     if (cache >= 0) return cache;
     if (strcmp(name, "sessions") == 0) return sessions_line(s, session, n);
+    if (strcmp(name, "plans") == 0) return plan_bytes(s, e->plan) + plan_bytes(s, e->draft_plan);
     if (strcmp(name, "token classes") == 0) return dsf_ledger_at(s->ledger, e->load.classes);
     if (strcmp(name, "weight tables") == 0)
         return dsf_ledger_at(s->ledger, e->load.weights.view) +

@@ -21,6 +21,11 @@ static void name_largest_line(const dsf_budget *b, dsf_soak_guard *g)
     }
 }
 
+static int64_t host_bytes(const dsf_budget *b)
+{
+    return dsf_budget_total(b, DSF_BUDGET_HOST) + dsf_budget_total(b, DSF_BUDGET_PINNED);
+}
+
 /* planned: bytes that are still to be taken. */
 static void ask_guard(dsf_soak *s, const dsf_engine *e, int64_t planned)
 {
@@ -69,7 +74,7 @@ static dsf_status let_in(dsf_soak *s, const dsf_options *eo, bool *may)
     only.plan_only = true;
     dsf_ledger_hush(s->ledger, true);
     dsf_status st = answer_of(s, dsf_engine_open(&plan, &only));
-    if (plan) ask_guard(s, plan, dsf_budget_total(&plan->budget, DSF_BUDGET_HOST));
+    if (plan) ask_guard(s, plan, host_bytes(&plan->budget));
     dsf_engine_close(plan);
     dsf_ledger_hush(s->ledger, false);
     *may = st == DSF_OK && !*s->stopped;
