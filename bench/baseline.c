@@ -17,6 +17,38 @@ struct dsf_baseline {
 enum { LINES_MOST = 4096 };
 static const double least_change = 2; /* percent: less is no difference, however quiet the runs */
 
+/* The number at key, or at key.median; NAN when there is none. */
+static double number(const dsf_json *line, const char *key)
+{
+    const dsf_json *v = line ? dsf_json_get(line, key) : NULL;
+    double x = NAN;
+    if (v && dsf_json_kind_of(v) == DSF_JSON_OBJECT) v = dsf_json_get(v, "median");
+    return v && dsf_json_double(v, &x) == DSF_OK ? x : NAN;
+}
+
+/* Where a line has its time: of the host's kinds, of a GPU's. */
+static const char *time_key(const dsf_json *line)
+{
+    static const char *const keys[] = {"median_ns", "us", "graph_us", "device_us"};
+    int k = 3;
+    while (k > 0 && !(line && dsf_json_get(line, keys[k]))) k--;
+    return keys[k];
+}
+
+/* An object of a kind that says so; where it has a time, one that something can take. */
+static dsf_status check_line(const dsf_json *line, const char *where)
+{
+    bool object = dsf_json_kind_of(line) == DSF_JSON_OBJECT;
+    const dsf_json *kind = object ? dsf_json_get(line, "bench") : NULL;
+    if (!kind || dsf_json_kind_of(kind) != DSF_JSON_STRING)
+        return DSF_FAIL(DSF_ECORRUPT, "%s: no measurement: it has no \"bench\"", where);
+    const char *key = time_key(line);
+    double ns = number(line, key);
+    if (dsf_json_get(line, key) && !(ns > 0 && ns < (double)INFINITY))
+        return DSF_FAIL(DSF_ECORRUPT, "%s: %s is no time above 0", where, key);
+    return DSF_OK;
+}
+
 static dsf_status add_line(dsf_baseline *b, const char *name, int at, const char *text, size_t n)
 {
     if (n == 0) return DSF_OK;
@@ -26,7 +58,7 @@ static dsf_status add_line(dsf_baseline *b, const char *name, int at, const char
     (void)snprintf(where, sizeof where, "%s: line %d", name, at);
     DSF_TRY(dsf_json_parse(&b->line[b->n], where, text, n));
     b->at[b->n++] = at;
-    return DSF_OK;
+    return check_line(dsf_json_root(b->line[b->n - 1]), where);
 }
 
 static dsf_status add_lines(dsf_baseline *b, const char *name, const char *text, size_t n)
@@ -96,29 +128,11 @@ static const dsf_json *find(const dsf_baseline *b, const dsf_json *line, int *at
     return NULL;
 }
 
-/* The number at key, or at key.median; NAN when there is none. */
-static double number(const dsf_json *line, const char *key)
-{
-    const dsf_json *v = line ? dsf_json_get(line, key) : NULL;
-    double x = NAN;
-    if (v && dsf_json_kind_of(v) == DSF_JSON_OBJECT) v = dsf_json_get(v, "median");
-    return v && dsf_json_double(v, &x) == DSF_OK ? x : NAN;
-}
-
 static double spread(const dsf_json *line, const char *key)
 {
     const dsf_json *v = line ? dsf_json_get(line, key) : NULL;
     if (v && dsf_json_kind_of(v) == DSF_JSON_OBJECT) return number(v, "spread");
     return number(line, "spread");
-}
-
-/* Where a line has its time: of the host's kinds, of a GPU's. */
-static const char *time_key(const dsf_json *line)
-{
-    static const char *const keys[] = {"median_ns", "us", "graph_us", "device_us"};
-    int k = 3;
-    while (k > 0 && !(line && dsf_json_get(line, keys[k]))) k--;
-    return keys[k];
 }
 
 /* Time in units of the machine's limit where the limit was measured between the runs, else the time

@@ -222,7 +222,7 @@ static void add_figures(job *j, int f, dsf_buf *json, dsf_buf *text)
     add_text(j, f, share, text);
     dsf_division_json(d, cached ? NULL : &j->limits, tokens, json);
     dsf_division_text(d, cached ? NULL : &j->limits, tokens, text);
-    if (dsf_division_outside(d) > 5) j->b->missed++;
+    j->b->missed += dsf_division_lacks(d, text);
 }
 
 static void identify(const job *j, int f, dsf_buf *json)

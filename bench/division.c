@@ -69,6 +69,19 @@ double dsf_division_outside(const dsf_division *d)
     return d->wall_ns > 0 ? 100 * (d->wall_ns - sum_ns(d)) / d->wall_ns : 0;
 }
 
+bool dsf_division_lacks(const dsf_division *d, dsf_buf *text)
+{
+    static const double most_percent = 5, pass_ns = 1e5;
+    double ns = d->passes ? (d->wall_ns - sum_ns(d)) / (double)d->passes : 0;
+    if (dsf_division_outside(d) <= most_percent || ns <= pass_ns) return false;
+    dsf_buf_fmt(
+        text,
+        "\n  MISSED: %.1f%% of a pass, %.2f ms, lies outside the operations; at most %.0f%% "
+        "or %.1f ms",
+        dsf_division_outside(d), 1e-6 * ns, most_percent, 1e-6 * pass_ns);
+    return true;
+}
+
 static int longest_first(const void *a, const void *b)
 {
     const dsf_division_part *x = a, *y = b;

@@ -35,6 +35,10 @@ void dsf_division_add(dsf_division *d, dsf_engine *e, double wall_ns);
 void dsf_division_reset(dsf_engine *e);
 /* Share of the wall time that no step has, in percent. */
 double dsf_division_outside(const dsf_division *d);
+/* The operations do not add up to their passes: more than 5 % lies outside, and more than a pass
+ * costs by itself (0.1 ms: queues, rows laid out), of which a short one may consist. Says so in
+ * text. */
+bool dsf_division_lacks(const dsf_division *d, dsf_buf *text);
 /* Largest first, for one token of `tokens`; l gives each part's share of its own limit; NULL: none.
  */
 void dsf_division_json(const dsf_division *d, const dsf_limits *l, double tokens, dsf_buf *json);

@@ -183,7 +183,7 @@ static void add_figures(job *j, dsf_buf *json, dsf_buf *text)
     dsf_bench_flags(text, &j->time, &j->warm);
     dsf_division_json(d, limits, tokens, json);
     dsf_division_text(d, limits, tokens, text);
-    if (dsf_division_outside(d) > 5) j->b->missed++;
+    j->b->missed += dsf_division_lacks(d, text);
 }
 
 static void identify(const job *j, dsf_buf *json)

@@ -6,7 +6,7 @@
 #include "bench/ab.h"
 #include "config.h"
 
-enum { MOST_CONTEXTS = 32 };
+enum { MOST_CONTEXTS = 32, MOST_TOKENS = 1 << 30 };
 
 /* Numbers from 1, or from 0 where that is what stands there without any. */
 static dsf_status parse_numbers(const char *name, const opt_list *list, int64_t otherwise,
@@ -20,9 +20,9 @@ static dsf_status parse_numbers(const char *name, const opt_list *list, int64_t 
     for (int i = 0; i < list->n; i++) {
         char *end = NULL;
         at[i] = strtoll(list->item[i], &end, 10);
-        if (end == list->item[i] || *end || at[i] < least)
-            return DSF_FAIL(DSF_EINVAL, "%s: \"%s\" is no number from %lld", name, list->item[i],
-                            (long long)least);
+        if (end == list->item[i] || *end || at[i] < least || at[i] > MOST_TOKENS)
+            return DSF_FAIL(DSF_EINVAL, "%s: \"%s\" is no number from %lld to %d", name,
+                            list->item[i], (long long)least, (int)MOST_TOKENS);
     }
     return DSF_OK;
 }
@@ -203,6 +203,25 @@ int bench_default_repeat(const bench_options *o)
 {
     int rounds = find_kind(o->what)->rounds;
     return on_device(o) && rounds > 25 ? 25 : rounds;
+}
+
+dsf_status bench_check_numbers(const bench_options *o)
+{
+    const struct {
+        const char *name;
+        int64_t n;
+    } of[] = {{"--tokens", o->tokens}, {"--ref-tokens", o->ref_tokens}, {"--rows", o->rows}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (of[i].n < 0 || of[i].n > MOST_TOKENS)
+            return DSF_FAIL(DSF_EINVAL, "%s %lld: 0 to %d", of[i].name, (long long)of[i].n,
+                            (int)MOST_TOKENS);
+    if (!(o->least_change >= 0 && o->least_change <= 1000))
+        return DSF_FAIL(DSF_EINVAL, "--least-change %g: above 0, to 1000", o->least_change);
+    if (!(o->rate > 0 && o->rate <= 1e9))
+        return DSF_FAIL(DSF_EINVAL, "--rate %g: above 0, to 1e9 GB/s", o->rate);
+    if (o->gpus < 1 || o->gpus > 65536)
+        return DSF_FAIL(DSF_EINVAL, "--gpus %lld: 1 to 65536", (long long)o->gpus);
+    return DSF_OK;
 }
 
 dsf_status bench_measure(dsf_bench *b, const bench_options *o)

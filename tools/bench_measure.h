@@ -22,6 +22,8 @@ typedef struct {
 
 /* EINVAL: there is no such thing to measure; ENOTSUP: this version cannot yet, and why. */
 DSF_MUST dsf_status bench_check_kind(const char *what);
+/* EINVAL: a number outside its limits, by the option's name. */
+DSF_MUST dsf_status bench_check_numbers(const bench_options *o);
 /* Bytes that the host's read rate is to be measured on; 0: not here. */
 size_t bench_rate_buffer(const bench_options *o);
 /* Rounds, when --repeat does not say. */

@@ -1,5 +1,6 @@
 /* dsf bench: measurements as ratios. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "bench_measure.h"
@@ -52,8 +53,9 @@ static dsf_status check(const bench_options *o)
     if (o->repeat && (o->repeat < LEAST_REPEAT || o->repeat > DSF_BENCH_SAMPLES))
         return DSF_FAIL(DSF_EINVAL, "--repeat %lld: %d to %d", (long long)o->repeat, LEAST_REPEAT,
                         (int)DSF_BENCH_SAMPLES);
-    if (o->least_change < 0 || o->least_change > 1000)
-        return DSF_FAIL(DSF_EINVAL, "--least-change %g: above 0, to 1000", o->least_change);
+    if (o->baseline && o->program)
+        return DSF_FAIL(DSF_EINVAL, "--baseline and --baseline-program: one of them");
+    DSF_TRY(bench_check_numbers(o));
     return dsf_inputs_check_out(o->json_out, NULL, 0);
 }
 
@@ -61,6 +63,9 @@ static dsf_status run(bench_options *o, dsf_bench *b)
 {
     DSF_TRY(check(o));
     if (o->format_word) DSF_TRY(dsf_format_parse(o->format_word, &o->format));
+    bool rows = o->format != DSF_FORMAT_TABLE && o->format != DSF_FORMAT_JSON;
+    if (rows && strcmp(o->what, "limits") == 0)
+        return DSF_FAIL(DSF_EINVAL, "--format %s: limits has table and json", o->format_word);
     if (o->json || o->paced) o->format = DSF_FORMAT_JSON;
     b->out = (dsf_bench_out){take_line, show_progress, o};
     b->repeat = o->repeat ? (int)o->repeat : bench_default_repeat(o);

@@ -212,6 +212,7 @@ static dsf_status try_folder(const char *out)
 dsf_status dsf_inputs_check_out(const char *out, const char *const *input, int n)
 {
     if (!out) return DSF_OK;
+    if (!*out) return DSF_FAIL(DSF_EINVAL, "the name of the output is empty");
     for (int i = 0; i < n; i++)
         if (input[i] && dsf_file_same(input[i], out))
             return DSF_FAIL(DSF_EINVAL, "%s: input and output are one file", out);

@@ -24,6 +24,11 @@ void dsf_soak_guard_words(const dsf_soak_guard *g, char *out, size_t room)
                      (long long)g->available, (long long)g->guard);
     out += n;
     room -= (size_t)n;
+    if (g->available + g->lost < g->guard) {
+        (void)snprintf(out, room, "the machine had %lld before the run, too little for this guard",
+                       (long long)(g->available + g->lost));
+        return;
+    }
     /* Others, when all that this process took would not be enough, or is the lesser part. */
     if (2 * g->own < g->lost || g->own < g->guard - g->available)
         (void)snprintf(out, room,

@@ -29,7 +29,7 @@ def write(path, text):
             f.flush()
             os.fsync(f.fileno())
         os.replace(part, path)
-    except OSError:
+    except BaseException:  # a signal too
         if os.path.exists(part):
             os.unlink(part)
         raise
@@ -64,6 +64,9 @@ def main(words):
         return COULD_NOT
     except OSError as e:
         print(f"dsf report: {e.filename or o.out}: {e.strerror}", file=sys.stderr)
+        return COULD_NOT
+    except KeyboardInterrupt:
+        print("dsf report: stopped by a signal", file=sys.stderr)
         return COULD_NOT
     size = len(text.encode("utf-8"))
     print(f"{o.out}: {model['verdict']['words']}; {size / 1e6:.2f} MB")

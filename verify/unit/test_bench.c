@@ -208,8 +208,25 @@ Test(bench, baseline_refuses_what_is_no_measurement)
 {
     dsf_baseline *b = NULL;
     cr_assert_eq(dsf_baseline_open(&b, "old", "", 0), DSF_ECORRUPT);
-    cr_assert_eq(dsf_baseline_open(&b, "old", "{\"a\": 1}\n{", 10), DSF_ECORRUPT);
-    cr_assert_not_null(strstr(dsf_error_message(), "old: line 2"));
+    static const struct {
+        const char *text, *words;
+    } bad[] = {
+        {"{\"bench\": \"op\"}\n{", "old: line 2"},
+        {"[]", "old: line 1: no measurement"},
+        {"{\"a\": 1}", "no \"bench\""},
+        {"{\"bench\": 7}", "no \"bench\""},
+        {"{\"bench\": \"op\", \"median_ns\": -5}", "median_ns is no time"},
+        {"{\"bench\": \"op\", \"median_ns\": 0}", "median_ns is no time"},
+        {"{\"bench\": \"op\", \"median_ns\": \"x\"}", "median_ns is no time"},
+        {"{\"bench\": \"op\", \"median_ns\": 1e999}", "old: line 1"},
+        {"{\"bench\": \"op\", \"us\": {\"median\": -1}}", "us is no time"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        cr_expect_eq(dsf_baseline_open(&b, "old", bad[i].text, strlen(bad[i].text)), DSF_ECORRUPT,
+                     "%s", bad[i].text);
+        cr_expect_not_null(strstr(dsf_error_message(), bad[i].words), "%s: %s", bad[i].text,
+                           dsf_error_message());
+    }
     cr_assert_null(b);
 }
 

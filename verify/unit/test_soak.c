@@ -301,8 +301,10 @@ Test(soak, guard_names_the_line_the_block_or_the_others)
     cr_expect(strstr(w, "engine/x.c:7 holds 6000"), "%s", w);
     w = guard((dsf_soak_guard){.guard = 100, .available = 99, .own = 4000, .lost = 9000});
     cr_expect(strstr(w, "other processes took it"), "%s", w);
-    w = guard((dsf_soak_guard){.guard = 9000, .available = 99, .own = 40, .lost = 0});
+    w = guard((dsf_soak_guard){.guard = 9000, .available = 99, .own = 40, .lost = 9500});
     cr_expect(strstr(w, "other processes took it"), "%s", w);
+    w = guard((dsf_soak_guard){.guard = 9000, .available = 99, .own = 40, .lost = 0});
+    cr_expect(strstr(w, "the machine had 99 before the run"), "nobody took it: %s", w);
 }
 
 Test(soak, the_system_tells_of_this_process)
