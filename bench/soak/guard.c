@@ -24,9 +24,10 @@ void dsf_soak_guard_words(const dsf_soak_guard *g, char *out, size_t room)
                      (long long)g->available, (long long)g->guard);
     out += n;
     room -= (size_t)n;
-    if (g->available + g->lost < g->guard) {
+    int64_t before = g->available + g->lost;
+    if (before < g->guard) {
         (void)snprintf(out, room, "the machine had %lld before the run, too little for this guard",
-                       (long long)(g->available + g->lost));
+                       (long long)before);
         return;
     }
     /* Others, when all that this process took would not be enough, or is the lesser part. */
