@@ -333,7 +333,7 @@ class Changes(LineCase):
         code, said = self.compare(good, good + "{\n")
         self.assertEqual((code, "new.json: line" in said and "begins at line 2" in said), (3, True), said)
         code, said = self.compare(lines.soak()[:1], good)
-        self.assertEqual((code, "soak result" in said), (3, True), said)
+        self.assertEqual((code, "old.json: line 1: no measurement" in said), (3, True), said)
         self.assertEqual(report("--compare", self.at("old.json"), "-o", self.at("x.html"))[0], 2)
         code, _, said = report("--compare", self.at("old.json"), self.at("new.json"), "-o", self.at("old.json"))
         self.assertEqual((code, "one file" in said), (2, True), said)
