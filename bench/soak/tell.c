@@ -39,22 +39,6 @@ dsf_status dsf_soak_emit(dsf_soak *s, dsf_buf *json, dsf_buf *text)
     return st;
 }
 
-static void add_budget(dsf_buf *json, const dsf_budget *b)
-{
-    dsf_json_begin(json, "budget", '[');
-    for (int i = 0; i < b->n; i++) {
-        const dsf_budget_line *l = &b->line[i];
-        dsf_json_begin(json, NULL, '{');
-        dsf_json_add_cstr(json, "name", l->name);
-        dsf_json_add_cstr(json, "kind", dsf_budget_kind_name(l->kind));
-        dsf_json_add_int(json, "bytes", l->bytes);
-        dsf_json_add_cstr(json, "formula", l->formula);
-        dsf_json_add_cstr(json, "phase", l->phase);
-        dsf_json_end(json, '}');
-    }
-    dsf_json_end(json, ']');
-}
-
 static void add_list(dsf_buf *json, const char *key, const int64_t *v, int n)
 {
     dsf_json_begin(json, key, '[');
@@ -93,7 +77,7 @@ dsf_status dsf_soak_tell_start(dsf_soak *s, const dsf_engine *e)
     if (o->synthetic) dsf_json_add_cstr(&json, "layer_list", o->synthetic);
     if (o->plant) dsf_json_add_cstr(&json, "planted", o->plant);
     dsf_json_add_int(&json, "machine_bytes", s->start.machine.total);
-    add_budget(&json, &e->budget);
+    dsf_budget_json_lines(&e->budget, "budget", &json);
     dsf_json_add_int(&json, "planned_bytes", dsf_soak_planned(e));
     add_limits(&json, o);
     dsf_buf_str(&text, heading);

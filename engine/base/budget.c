@@ -110,9 +110,9 @@ void dsf_budget_print(const dsf_budget *b, dsf_buf *out)
             dsf_buf_fmt(out, "%-28s %18lld\n", total[k], (long long)dsf_budget_total(b, k));
 }
 
-void dsf_budget_json_members(const dsf_budget *b, dsf_buf *out)
+void dsf_budget_json_lines(const dsf_budget *b, const char *key, dsf_buf *out)
 {
-    dsf_json_begin(out, "lines", '[');
+    dsf_json_begin(out, key, '[');
     for (int i = 0; i < b->n; i++) {
         const dsf_budget_line *l = &b->line[i];
         dsf_json_begin(out, NULL, '{');
@@ -125,6 +125,11 @@ void dsf_budget_json_members(const dsf_budget *b, dsf_buf *out)
         dsf_json_end(out, '}');
     }
     dsf_json_end(out, ']');
+}
+
+void dsf_budget_json_members(const dsf_budget *b, dsf_buf *out)
+{
+    dsf_budget_json_lines(b, "lines", out);
     dsf_json_add_int(out, "anonymous_bytes", dsf_budget_total(b, DSF_BUDGET_HOST));
     dsf_json_add_int(out, "file_backed_bytes", dsf_budget_total(b, DSF_BUDGET_FILE));
     dsf_json_add_int(out, "device_bytes", dsf_budget_total(b, DSF_BUDGET_DEVICE));

@@ -56,7 +56,9 @@ const dsf_budget_line *dsf_budget_find(const dsf_budget *b, const char *name);
 int64_t dsf_budget_total(const dsf_budget *b, int kind);
 void dsf_budget_print(const dsf_budget *b, dsf_buf *out);
 void dsf_budget_json(const dsf_budget *b, dsf_buf *out);
-/* "lines" and the totals as members of an object that is open. */
+/* The lines as an array under this key of an object that is open. */
+void dsf_budget_json_lines(const dsf_budget *b, const char *key, dsf_buf *out);
+/* The same as "lines", and the totals. */
 void dsf_budget_json_members(const dsf_budget *b, dsf_buf *out);
 
 #endif
