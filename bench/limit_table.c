@@ -66,10 +66,11 @@ static dsf_status take_config(job *j)
 dsf_status dsf_bench_limits(dsf_bench *b, const dsf_bench_limits_options *o)
 {
     job j = {.b = b, .o = o};
-    if (o->gpus < 1 || o->gpus > 1024 || o->chunk < 1 || !(o->rate > 0))
-        return DSF_FAIL(DSF_EINVAL,
-                        "%lld GPUs, chunk %lld, %g bytes a second: from 1, from 1, above 0",
-                        (long long)o->gpus, (long long)o->chunk, o->rate);
+    if (o->gpus < 1 || o->gpus > 1024)
+        return DSF_FAIL(DSF_EINVAL, "%lld GPUs: 1 to 1024", (long long)o->gpus);
+    if (o->chunk < 1) return DSF_FAIL(DSF_EINVAL, "chunk %lld: from 1", (long long)o->chunk);
+    if (!(o->rate > 0 && o->rate <= 1e18))
+        return DSF_FAIL(DSF_EINVAL, "%g bytes a second: above 0, to 1e18", o->rate);
     DSF_TRY(take_config(&j));
     dsf_bench_heading(
         b,
