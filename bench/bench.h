@@ -122,7 +122,7 @@ void dsf_bench_flags(dsf_buf *text, const dsf_samples *s, const dsf_warmup *w);
  * graphs and the share of a physical limit are null: a GPU's rows have them. */
 void dsf_bench_row(dsf_buf *json, const char *weights, int64_t batch, int64_t context);
 /* "output_hash": 16 hexadecimal digits. */
-void dsf_bench_hash(dsf_buf *json, uint64_t hash);
+void dsf_bench_hash(dsf_buf *json, const char *key, uint64_t hash);
 /* Ends the line and hands both out. */
 DSF_MUST dsf_status dsf_bench_emit(dsf_bench *b, dsf_buf *json, dsf_buf *text);
 void dsf_bench_heading(dsf_bench *b, const char *text);
@@ -171,12 +171,6 @@ typedef struct {
 } dsf_bench_model_options;
 DSF_MUST dsf_status dsf_bench_decode(dsf_bench *b, const dsf_bench_model_options *o);
 DSF_MUST dsf_status dsf_bench_prefill(dsf_bench *b, const dsf_bench_model_options *o);
-/* Most anonymous resident bytes that a plan of so many explains: 5 % for pages half used, 16 MiB
- * for stacks, the heap's own pages, what loading leaves. */
-static inline int64_t dsf_bench_resident_limit(int64_t planned)
-{
-    return planned + planned / 20 + (16 << 20);
-}
 /* Anonymous memory and arenas against the plan; b->missed counts what is over. */
 DSF_MUST dsf_status dsf_bench_memory(dsf_bench *b, const dsf_bench_model_options *o);
 /* Prefill without, with a full dump and with statistics; b->missed counts what costs too much. Only

@@ -1,6 +1,5 @@
 /* Time per generated token at given positions of a sequence. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -251,14 +250,13 @@ static const char *wrong(const job *j, int f, const int32_t *untimed)
 static dsf_status report(job *j, int f, const int32_t *untimed)
 {
     dsf_buf json = {.max = 0}, text = {.max = 0};
-    char hash[32];
     identify(j, f, &json);
     const char *why = wrong(j, f, untimed);
     if (why) return dsf_bench_refuse(j->b, "decode", why, &json);
     dsf_parity_json(&j->parity, &json);
-    (void)snprintf(hash, sizeof hash, "%016llx", (unsigned long long)hash_of(j, f));
-    dsf_json_add_cstr(&json, "ids_hash", hash);
-    dsf_bench_hash(&json, hash_of(j, f));
+    uint64_t hash = hash_of(j, f);
+    dsf_bench_hash(&json, "ids_hash", hash);
+    dsf_bench_hash(&json, "output_hash", hash);
     add_figures(j, f, &json, &text);
     return dsf_bench_emit(j->b, &json, &text);
 }

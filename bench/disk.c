@@ -78,22 +78,11 @@ static dsf_status open_table(job *j, const char *folder)
     return DSF_OK;
 }
 
-/* The variant that a plan takes, and what the reference makes of the same rows. */
 static dsf_status run_gather(job *j, const dsf_variant *v, uint16_t *out)
 {
     const dsf_launch lc = {.pool = j->b->pool};
     j->args.out.data = out;
     return v->run(&lc, &j->args);
-}
-
-static dsf_status choose(job *j)
-{
-    const dsf_op *op = &dsf_op_engram_gather;
-    for (int i = 0; i < op->n_variants; i++)
-        if (dsf_variant_runs(&op->variant[i], dsf_machine()) &&
-            !(op->variant[i].needs & DSF_NEEDS_SM90))
-            j->v = &op->variant[i];
-    return DSF_OK;
 }
 
 /* Other rows each round, so that none was read before. */
@@ -183,7 +172,8 @@ static dsf_status report(job *j, int state)
                      1e9 * (double)j->n / dsf_samples_median(&j->plain[state]));
     dsf_json_add_cstr(&json, "limit", "pread() of the same rows by as many threads");
     dsf_bench_sample(&json, "percent", &j->percent[state], 1);
-    dsf_bench_hash(&json, dsf_parity_hash(0, j->want, (size_t)dsf_tensor_bytes(&j->args.out)));
+    dsf_bench_hash(&json, "output_hash",
+                   dsf_parity_hash(0, j->want, (size_t)dsf_tensor_bytes(&j->args.out)));
     dsf_buf_fmt(&text, "disk %s: %.0f Engram rows a second of %lld bytes, %.0f by pread(): %.0f%%",
                 name[state], rows, (long long)bytes,
                 1e9 * (double)j->n / dsf_samples_median(&j->plain[state]),
@@ -195,7 +185,7 @@ static dsf_status report(job *j, int state)
 static dsf_status run(job *j, const char *folder)
 {
     DSF_TRY(open_table(j, folder));
-    DSF_TRY(choose(j));
+    j->v = dsf_plan_pick(&dsf_op_engram_gather, &j->args, dsf_machine(), NULL);
     for (int r = 0; r < j->b->repeat; r++)
         for (int state = 0; state < STATES; state++) DSF_TRY(run_round(j, r, state));
     if (j->failed) return DSF_FAIL(DSF_EIO, "a pread of a row did not read all of it");

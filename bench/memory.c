@@ -73,7 +73,7 @@ static dsf_status report(job *j)
 {
     dsf_buf json = {.max = 0}, text = {.max = 0};
     int64_t plan = dsf_budget_total(&j->engine->budget, 0), took = j->most.anon - j->idle.anon;
-    int64_t allowed = dsf_bench_resident_limit(plan);
+    int64_t allowed = dsf_proc_resident_limit(plan);
     bool within = took <= allowed, all_exact = true;
     dsf_bench_begin(j->b, &json, "memory");
     dsf_bench_describe(j->engine, &json);

@@ -290,7 +290,7 @@ static dsf_status pace_all(job *j)
     DSF_TRY(open_launches(j));
     DSF_TRY(warm_up(j, &calls, &each));
     identify(j, &json);
-    dsf_bench_hash(&json, j->hash);
+    dsf_bench_hash(&json, "output_hash", j->hash);
     DSF_TRY(dsf_pace_case(j->b, &json));
     while (dsf_pace_more()) {
         DSF_TRY(time_calls(j, calls, &each));
@@ -314,7 +314,7 @@ static dsf_status report(job *j)
             ? "memory"
             : "arithmetic";
     dsf_bench_row(&json, "random operands, seed 1", -1, -1);
-    dsf_bench_hash(&json, j->hash);
+    dsf_bench_hash(&json, "output_hash", j->hash);
     dsf_json_add_num(&json, "checked_worst", j->worst);
     dsf_json_add_num(&json, "bytes", j->cost.bytes);
     dsf_json_add_num(&json, "flops", j->cost.flops);

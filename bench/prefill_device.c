@@ -104,7 +104,7 @@ static dsf_status report(job *j)
     int layers = j->s.synthetic.config.n_layers;
     dsf_json_add_cstr(&json, "checked",
                       "last row's logits equal those of two passes of half a chunk");
-    dsf_bench_hash(&json, j->hash[0]);
+    dsf_bench_hash(&json, "output_hash", j->hash[0]);
     dsf_bench_sample(&json, "device_us", &j->device, 1);
     dsf_json_add_num(&json, "median_ns", 1e3 * f.us);
     dsf_bench_stats(&json, &j->device, 1e3, NULL);

@@ -137,11 +137,11 @@ void dsf_bench_flags(dsf_buf *text, const dsf_samples *s, const dsf_warmup *w)
     if (cv_percent(s) > noisy_percent) dsf_buf_str(text, " noisy");
 }
 
-void dsf_bench_hash(dsf_buf *json, uint64_t hash)
+void dsf_bench_hash(dsf_buf *json, const char *key, uint64_t hash)
 {
     char text[20];
     (void)snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
-    dsf_json_add_cstr(json, "output_hash", text);
+    dsf_json_add_cstr(json, key, text);
 }
 
 static void add_count(dsf_buf *json, const char *key, int64_t n)

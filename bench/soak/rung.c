@@ -35,7 +35,7 @@ static void judge_arenas(dsf_soak *s)
 static void judge_resident(dsf_soak *s)
 {
     int64_t took = s->least.own.anon - s->idle.own.anon;
-    int64_t limit = dsf_bench_resident_limit(dsf_budget_total(&s->engine->budget, DSF_BUDGET_HOST));
+    int64_t limit = dsf_proc_resident_limit(dsf_budget_total(&s->engine->budget, DSF_BUDGET_HOST));
     /* On a device the driver's own memory is counted too. */
     if (DSF_SANITIZED || s->engine->device || s->idle.own.anon < 0 || took <= limit) return;
     dsf_soak_find(&s->resident, "resident memory", (double)took, (double)limit,

@@ -15,6 +15,12 @@ typedef struct {
     int64_t swapped;
 } dsf_proc_memory;
 dsf_proc_memory dsf_proc_own(void);
+/* Most anonymous resident bytes that a plan of so many explains: 5 % for pages half used, 16 MiB
+ * for stacks, the heap's own pages, what loading leaves. */
+static inline int64_t dsf_proc_resident_limit(int64_t planned)
+{
+    return planned + planned / 20 + (16 << 20);
+}
 /* Starts the peak anew; where the system does not allow it the peak is since the start. */
 void dsf_proc_forget_peak(void);
 int64_t dsf_proc_files(void); /* open descriptors; -1: unknown */

@@ -104,7 +104,6 @@ void dsf_suite_tokens(const dsf_suite_unit *u, dsf_suite_check *check)
 /* ---- resident memory against the plan ---- */
 
 enum { CHUNK = 64, ASK = 160 };
-static const int64_t slack = 16 << 20; /* stacks, pages of the heap itself, what loading leaves */
 static const int64_t margin = 1 << 20; /* by so much the planted block passes the limit */
 
 static int64_t resident(void) { return dsf_proc_own().anon; }
@@ -164,7 +163,7 @@ static dsf_status check_resident(const dsf_suite_unit *u, dsf_suite_check *c)
         goto out;
     }
     int64_t plan = dsf_budget_total(&e->budget, 0), took = resident() - idle;
-    int64_t allowed = plan + plan / 20 + slack;
+    int64_t allowed = dsf_proc_resident_limit(plan);
     int64_t planted = (allowed > took ? allowed - took : 0) + margin;
     DSF_TRY_OUT(plant(planted, &seen));
     bool found = took + seen > allowed;
