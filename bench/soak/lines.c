@@ -20,12 +20,8 @@ static int64_t handed(const dsf_soak *s, const char *prefix)
 
 static int64_t cache_line(const dsf_soak *s, const char *name)
 {
-    static const char *const cache[][2] = {{"cache: main KV", "kv_main"},
-                                           {"cache: index keys", "index_k"},
-                                           {"cache: window rings", "ring"},
-                                           {"cache: pending groups", "pend"}};
-    for (size_t i = 0; i < sizeof cache / sizeof *cache; i++)
-        if (strcmp(name, cache[i][0]) == 0) return handed(s, cache[i][1]);
+    for (int i = 0; i < DSF_CACHE_KINDS; i++)
+        if (strcmp(name, dsf_cache_kinds[i].line) == 0) return handed(s, dsf_cache_kinds[i].prefix);
     return -1;
 }
 

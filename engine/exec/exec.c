@@ -1,6 +1,5 @@
 #include "exec/exec.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -55,24 +54,16 @@ static dsf_status open_device(dsf_exec *e)
     return e->setup.graphs ? dsf_replay_open(e) : DSF_OK;
 }
 
-/* Names of cache values and what is kept under them. */
-static const char *const families[][2] = {{"kv_main", "main KV"},
-                                          {"index_k", "index keys"},
-                                          {"ring", "window rings"},
-                                          {"pend", "pending groups"}};
-enum { FAMILIES = sizeof families / sizeof *families };
-
 /* One line for each kind of cache: the block is one, its values are told apart by name. */
 static void count_caches(const dsf_plan *p, const dsf_source *from)
 {
-    for (int f = 0; f < FAMILIES; f++) {
+    for (int k = 0; k < DSF_CACHE_KINDS; k++) {
         dsf_buf text = {.max = 4096};
-        size_t bytes = dsf_plan_cache_group(p, families[f][0], &text);
-        char name[48];
-        (void)snprintf(name, sizeof name, "cache: %s", families[f][1]);
+        size_t bytes = dsf_plan_cache_group(p, dsf_cache_kinds[k].prefix, &text);
         if (bytes)
             dsf_budget_add_kind(from->count, from->there ? DSF_BUDGET_DEVICE : DSF_BUDGET_HOST,
-                                name, (int64_t)bytes, "%s", text.data ? text.data : "");
+                                dsf_cache_kinds[k].line, (int64_t)bytes, "%s",
+                                text.data ? text.data : "");
         dsf_buf_free(&text);
     }
 }

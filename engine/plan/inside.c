@@ -68,6 +68,11 @@ void dsf_plan_value_text(const dsf_plan *p, dsf_val v, dsf_buf *out)
     dsf_buf_fmt(out, " %s", dsf_dtype_name(x->dtype));
 }
 
+const struct dsf_cache_kind dsf_cache_kinds[DSF_CACHE_KINDS] = {{"kv_main", "cache: main KV"},
+                                                                {"index_k", "cache: index keys"},
+                                                                {"ring", "cache: window rings"},
+                                                                {"pend", "cache: pending groups"}};
+
 static bool same_shape(const dsf_value *a, const dsf_value *b)
 {
     return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim) == 0;

@@ -257,6 +257,11 @@ typedef struct {
 int dsf_plan_peak(const dsf_plan *p, dsf_inside *list, int room, int *step, size_t *live);
 /* "x: 8192 x 4 x 5120 f32". */
 void dsf_plan_value_text(const dsf_plan *p, dsf_val v, dsf_buf *out);
+/* Kinds of caches: how the names of their values start, and the line of the memory table. */
+enum { DSF_CACHE_KINDS = 4 };
+extern const struct dsf_cache_kind {
+    const char *prefix, *line;
+} dsf_cache_kinds[DSF_CACHE_KINDS];
 /* Bytes of the cache values whose names start with `prefix`, and their shapes in words. */
 size_t dsf_plan_cache_group(const dsf_plan *p, const char *prefix, dsf_buf *out);
 /* Kernel scratch of one worker by operation, the most of its steps, the biggest first. */

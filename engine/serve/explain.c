@@ -107,13 +107,9 @@ static void print_kind(const dsf_plan *plan, dsf_value_kind kind, const char *pr
 /* What lies inside, by name, where the plan knows it. */
 static void print_inside(const dsf_planned *p, const char *name, dsf_buf *out)
 {
-    static const char *const cache[][2] = {{"cache: main KV", "kv_main"},
-                                           {"cache: index keys", "index_k"},
-                                           {"cache: window rings", "ring"},
-                                           {"cache: pending groups", "pend"}};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(name, cache[i][0]) == 0)
-            print_kind(p->e->plan, DSF_VALUE_CACHE, cache[i][1], out);
+    for (int i = 0; i < DSF_CACHE_KINDS; i++)
+        if (strcmp(name, dsf_cache_kinds[i].line) == 0)
+            print_kind(p->e->plan, DSF_VALUE_CACHE, dsf_cache_kinds[i].prefix, out);
     if (strcmp(name, "pass: values") == 0)
         dsf_planned_peak_print(p->e->plan, &p->peak[0], name, out);
     if (strcmp(name, "draft: values") == 0)
